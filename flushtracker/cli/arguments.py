@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from flushtracker.cli.print_example import PrintExample
 from flushtracker.config.one_file import CONFIG_VARIABLE, DEFAULT_CONFIG
 from flushtracker.config.units import parse_bytes, parse_duration_ms
 from flushtracker.errors import PositionError
@@ -103,7 +102,6 @@ def add_add_shape(parser: Parser) -> None:
         "file", type=Path, metavar="FILE", help="YAML: a shape, alone or as a list 'shapes' of one; - for stdin"
     )
     parser.add_argument("--offline", action="store_true", help="do not check the shape with the server's catalog")
-    _add_example(parser, "shapes.yaml", "a shapes file")
     _add_edit(parser)
 
 
@@ -125,7 +123,7 @@ def check_check(arguments: argparse.Namespace) -> str | None:
 
 
 def _add_edit(parser: Parser) -> None:
-    _add_config_file(parser)
+    _add_config(parser)
     wait = parser.add_mutually_exclusive_group()
     wait.add_argument(
         "--timeout", type=_limit, default=30, metavar="S", help="seconds to wait for capture (default: %(default)s)"
@@ -147,6 +145,9 @@ def check_snapshot(arguments: argparse.Namespace) -> str | None:
 
 def add_up(parser: Parser) -> None:
     _add_config(parser)
+    add = parser.add_argument
+    add("--with-kafka", action="store_true", help="also run the broker of the configuration, on this machine")
+    add("--with-postgres", action="store_true", help="also run its PostgreSQL server, on this machine")
     _add_verbose(parser, "of all programs: log in more detail, and print tracebacks of errors")
 
 
@@ -198,7 +199,7 @@ def add_dist(parser: Parser) -> None:
 
 def add_report(parser: Parser) -> None:
     add = parser.add_argument
-    _add_config_file(parser)
+    _add_config(parser)
     add("--source", metavar="NAME", help="the source to report on, if the table has several")
     add("--plot", type=Path, default=Path("data/report.png"), metavar="FILE", help="default: %(default)s")
     _add_verbose(parser)
@@ -206,7 +207,7 @@ def add_report(parser: Parser) -> None:
 
 def add_status(parser: Parser) -> None:
     add = parser.add_argument
-    _add_config_file(parser)
+    _add_config(parser)
     add(
         "--job",
         metavar="URL",
@@ -262,7 +263,7 @@ def add_shapes(parser: Parser) -> None:
 
 def _add_log(parser: Parser) -> None:
     add = parser.add_argument
-    _add_config_file(parser)
+    _add_config(parser)
     add("--log", metavar="PATH", help="the shape log, instead of that of the configuration")
     add(
         "--shapes",
@@ -372,15 +373,6 @@ def add_demo(parser: Parser) -> None:
 
 
 def _add_config(parser: Parser) -> None:
-    _add_config_file(parser)
-    _add_example(parser, DEFAULT_CONFIG, "this file")
-
-
-def _add_example(parser: Parser, file: str, what: str) -> None:
-    parser.add_argument("--example", action=PrintExample, file=file, help=f"print an example of {what}, and stop")
-
-
-def _add_config_file(parser: Parser) -> None:
     """The default is looked for when the command runs."""
     where = f"(default: ${CONFIG_VARIABLE}, else {DEFAULT_CONFIG})"
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"the configuration of all programs {where}")

@@ -111,6 +111,11 @@ tables. Once a first batch was written and acknowledged, it says that everything
 runs. A program that is killed is started again; so is one that ends because of
 Kafka, PostgreSQL or the storage, once everything has run. Any other exit stops
 all. The output of all programs is on stderr, with the name of each.
+
+With --with-kafka and --with-postgres it starts these before, where the
+configuration says that they are, which must be localhost, and stops them last.
+Their data stays in the folder local beside the configuration. They are for
+trying: every user of this machine can connect as superuser.
 """,
         """0 stopped by SIGTERM or Ctrl-C; 1 unexpected error; 2 the
 configuration, an address that is taken, or another one runs with it; otherwise

@@ -17,6 +17,8 @@ DEFAULT_CONFIG: Final = "flushtracker.yaml"
 CONFIG_VARIABLE: Final = "FLUSHTRACKER_CONFIG"
 TABLES: Final = ("acks", "dead_letters", "log", "log_shapes")
 """The folders of tables below ``storage``."""
+STATUS_PORT_VARIABLE: Final = "FLUSHTRACKER_STATUS_PORT"
+"""Has the first port instead of one of 0, for all programs of `flushtracker up`, which sets it."""
 JOBS: Final = ("track", "write")
 """The programs with a checkpoint."""
 AVAILABLE_NOW: Final = "available_now"
@@ -128,7 +130,8 @@ class OneFile:
         """Where a program serves its status, and those of the others; ``None`` if it serves none."""
         if "status" in self.off:
             return None
-        peers = tuple(self.status_url(name) for name in self.programs if name != program)
+        others = (name for name in self.programs if name != program)
+        peers = tuple(self.status_url(name) for name in others if self._has_status_url(name))
         return StatusConfig(*self._listen(program), peers)
 
     def status_url(self, program: str) -> str:
@@ -143,9 +146,16 @@ class OneFile:
             raise urls.error(program, f"is {url}, which is not a URL such as http://127.0.0.1:9465")
         return url.value.rstrip("/")
 
+    def _has_status_url(self, program: str) -> bool:
+        return program in self.section("status.urls") or self._listen(program)[1] > 0
+
     def _listen(self, program: str) -> tuple[str, int]:
         status = self.section("status")
         host, port = read_listen(status)
+        if port == 0 and (chosen := self.root.origin.environ.get(STATUS_PORT_VARIABLE)):
+            if not chosen.isdecimal():
+                raise ConfigError(f"the environment variable {STATUS_PORT_VARIABLE} is not a port")
+            port = int(chosen)
         if port > _MOST_PORT:
             raise status.wrong("listen", f"a port of at most {_MOST_PORT}: the programs have the next four, too")
         return host, port + PROGRAMS.index(program) if port else 0

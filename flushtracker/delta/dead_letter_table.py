@@ -33,7 +33,6 @@ CONFIGURATION: Final = {
 }
 """Properties of a new table; by default, Delta would keep the log of each batch for a month."""
 
-_KEY: Final = "storage"
 _COMPACTED_BYTES: Final = 64 << 20
 
 
@@ -43,7 +42,7 @@ class DeadLetterTable:
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._uri = uri
         self._options = dict(storage_options or {})
-        self._folder = TableFolder(KIND, _KEY, uri, storage_options)
+        self._folder = TableFolder(KIND, uri, storage_options)
         self._compaction = Compaction(self._folder, storage_options, _COMPACTED_BYTES)
         self._commits = Commits()
         self._opened: DeltaTable | None = None
@@ -61,10 +60,10 @@ class DeadLetterTable:
                 "be, and give the options of its storage in storage.options"
             ) from error
         if foreign and table is None:
-            raise SinkError(not_empty(KIND, _KEY, self._uri, foreign))
+            raise SinkError(not_empty(KIND, self._uri, foreign))
         if table:
             require_writable(table, KIND, self._uri)
-            require_columns(table, KIND, self._uri, SCHEMA.names, f"name another folder in {_KEY}")
+            require_columns(table, KIND, self._uri, SCHEMA.names, "name another storage")
 
     def append(self, rows: list[dict[str, Any]], query_id: str, batch_id: int) -> None:
         """Append the dead letters of a query's batch, rows of :data:`SCHEMA`, unless it has them; creates the table."""

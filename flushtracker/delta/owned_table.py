@@ -59,7 +59,7 @@ class OwnedTable:
         self.uri, self.options = uri, dict(storage_options or {})
         self._kind = kind
         self.commits, self.versions = Commits(), AppVersions()
-        folder = TableFolder(kind.name, kind.key, uri, storage_options)
+        folder = TableFolder(kind.name, uri, storage_options)
         try:
             self.table = (
                 folder.open_or_create(kind.schema, CONFIGURATION)
@@ -68,10 +68,10 @@ class OwnedTable:
             )
             self._storage = StoreFiles(self.table.table_uri, self.options)
         except TableNotFoundError as error:
-            raise SinkError(f"there is no {kind.name} at {uri}; name the folder that is {kind.key}") from error
+            raise SinkError(f"there is no {kind.name} at {uri}; {kind.key} must be that of the jobs") from error
         except (DeltaError, OSError) as error:
             raise self.error("opened or created" if create else "opened", error) from error
-        require_ours(self.table, kind.name, uri, kind.schema.names, f"name the folder that is {kind.key}")
+        require_ours(self.table, kind.name, uri, kind.schema.names, f"name another {kind.key}")
         self._compaction = Compaction(folder, storage_options, kind.merged_bytes, kind.searched)
         self.fence = Fence(f"{kind.name} {uri}", kind.owner, self.table, self.commits, self.versions)
 

@@ -43,11 +43,10 @@ _CREATION_ACTIONS: Final = "2"
 
 
 class TableFolder:
-    """The folder at ``uri`` of a table, which messages call ``kind`` and the configuration has at ``key``."""
+    """The folder at ``uri`` of a table, which messages call ``kind``."""
 
-    def __init__(self, kind: str, key: str, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, kind: str, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self.kind, self.uri = kind, uri
-        self._key = key
         self._options = dict(storage_options or {})
         self._logged: set[str] = set()
 
@@ -68,7 +67,7 @@ class TableFolder:
         foreign = foreign_names(self.names())
         # Another process may have created the table since the first check, and written to it.
         if foreign and self.table() is None:
-            raise SinkError(not_empty(self.kind, self._key, self.uri, foreign))
+            raise SinkError(not_empty(self.kind, self.uri, foreign))
         if log is not None:
             make_folder(log)
         table = self._created(schema, configuration)
@@ -184,6 +183,6 @@ def foreign_names(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name and name[0] != "." and name not in {LOG_FOLDER, "lost+found"})
 
 
-def not_empty(kind: str, key: str, uri: str, found: list[str]) -> str:
+def not_empty(kind: str, uri: str, found: list[str]) -> str:
     """The message that refuses to create a table beside other files."""
-    return f"{kind} {uri} cannot be created: the folder already has {listed(found)}; name another folder in {key}"
+    return f"{kind} {uri} cannot be created: the folder already has {listed(found)}; name another storage"

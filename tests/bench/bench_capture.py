@@ -21,8 +21,8 @@ from typing import Any
 
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.topic_reader import TopicFollower
-from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
 from tests.bench.measure import Table, per_second
 from tests.support.capture_rig import CaptureRig, shape
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from threading import Thread
 
 from flushtracker.kafka.topic_reader import TopicFollower
+from flushtracker.local.broker import LocalBroker
 from flushtracker.shape_log.change_columns import read_changes
-from flushtracker.trials.local.broker import LocalBroker
 from tests.bench.bench_capture import TABLES, rig_and_broker
 from tests.bench.measure import Table, say
 from tests.support.capture_rig import CaptureRig, shape

@@ -26,11 +26,11 @@ from statistics import median, quantiles
 from urllib.request import urlopen
 
 from flushtracker.delta.storage import query_rows
+from flushtracker.local.postgres import packaged_binaries
 from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.shape_log.table.log_table import open_shape_log
 from flushtracker.trials.demo import services
 from flushtracker.trials.demo.services import Demo
-from flushtracker.trials.local.postgres import packaged_binaries
 from flushtracker.wal.lsn import parse_lsn
 from tests.bench.measure import Table
 

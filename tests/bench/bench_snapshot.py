@@ -19,12 +19,12 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.program import log_to_stderr
 from flushtracker.shape_log.snapshot.delta_snapshots import log_snapshots
 from flushtracker.shape_log.snapshot.loop import SnapshotLoop
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.spark.session import start_session
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.bench.cpu import cpu_seconds
 from tests.bench.measure import Table
 from tests.support.snapshot_rig import SnapshotRig

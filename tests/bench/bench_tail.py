@@ -32,9 +32,9 @@ import psycopg
 import yaml
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
+from flushtracker.local.free_ports import free_port
 from flushtracker.process.guarded_process import GuardedProcess, child_environment
 from flushtracker.trials.demo.services import Demo
-from flushtracker.trials.local.postgres import free_port
 from tests.bench import bench_loop
 from tests.bench.cpu import cpu_seconds
 from tests.bench.live_clients import LiveClient

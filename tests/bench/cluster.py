@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from flushtracker.kafka.publisher import _DEFAULTS
-from flushtracker.trials.local.broker import LocalBroker
+from flushtracker.local.broker import LocalBroker
 from tests.bench.cpu import cpu_seconds
 from tests.bench.load import Load
 from tests.bench.measure import Table

@@ -25,8 +25,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from flushtracker.events.records import record_of
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.local.broker import LocalBroker
 from flushtracker.shapes.shape_schema import shape_schema
-from flushtracker.trials.local.broker import LocalBroker
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.bench.live_clients import LiveClient

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.config.config_keys import PROGRAMS
-from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres, free_port, free_ports
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.free_ports import free_port, free_ports
+from flushtracker.local.postgres import LocalPostgres
 from tests.bench.cpu import cpu_seconds, descendants, process_name, proportional_mb
 from tests.bench.measure import Table
 

@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from flushtracker.kafka.publisher import _DEFAULTS
+from flushtracker.local.broker import LocalBroker
 from flushtracker.spark.session import start_session
 from flushtracker.tracking.job.query import track_flushes
-from flushtracker.trials.local.broker import LocalBroker
 from tests.bench.load import SOURCE, Load
 from tests.bench.measure import Table
 from tests.bench.tracking import SHUFFLE_PARTITIONS, produce, progress_of

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from flushtracker.trials.local.broker import LocalBroker
+from flushtracker.local.broker import LocalBroker
 from tests.bench.cpu import cpu_seconds
 from tests.bench.measure import Table
 from tests.support.kafka_job import KafkaJob

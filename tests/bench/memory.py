@@ -15,7 +15,7 @@ from statistics import median
 from threading import Event, Thread
 
 from flushtracker.kafka.publisher import _DEFAULTS
-from flushtracker.trials.local.broker import LocalBroker
+from flushtracker.local.broker import LocalBroker
 from tests.bench.cpu import descendants
 from tests.bench.lifetime import running, seconds_to_ack
 from tests.bench.load import SOURCE, Load

@@ -22,9 +22,9 @@ from typing import Final
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.local.free_ports import free_port
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import free_port
 from flushtracker.wal.log_offset import LogOffset
 from tests.bench.measure import Table, say
 from tests.bench.reads import append_rows

@@ -26,12 +26,12 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.job_config import JobConfig
 from flushtracker.config.write_config import WriteConfig
+from flushtracker.local.broker import LocalBroker
 from flushtracker.shape_log.write import query as write_query
 from flushtracker.shape_log.write.driver import WriteDriver
 from flushtracker.spark.session import start_session
 from flushtracker.tracking.job import query as track_query
 from flushtracker.tracking.job.driver import AckDriver
-from flushtracker.trials.local.broker import LocalBroker
 from tests.bench.cpu import cpu_seconds
 from tests.bench.load import Load as Events
 from tests.bench.measure import Table, say

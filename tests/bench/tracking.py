@@ -21,11 +21,11 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.kafka.publisher import _DEFAULTS
+from flushtracker.local.broker import LocalBroker
 from flushtracker.spark.query_run import start_query
 from flushtracker.spark.session import start_session
 from flushtracker.tracking.job import query as track_flushes_query
 from flushtracker.tracking.job.query import track_flushes
-from flushtracker.trials.local.broker import LocalBroker
 from tests.bench.load import SOURCE, Load
 from tests.bench.measure import Table
 from tests.support.job_folder import JobFolder

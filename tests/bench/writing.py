@@ -25,10 +25,10 @@ from flushtracker.event_files import StreamWriter
 from flushtracker.events.records import record_of
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.local.broker import LocalBroker
 from flushtracker.shape_log.write import query
 from flushtracker.shape_log.write.driver import WriteDriver
 from flushtracker.spark.session import start_session
-from flushtracker.trials.local.broker import LocalBroker
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.bench.cpu import cpu_seconds

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker, RunningBroker
 from tests.support.capture_rig import CaptureRig, RigOn
 from tests.support.local_loop import LocalLoop

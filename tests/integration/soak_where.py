@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.server_versions import VERSIONS, binaries_of, runs_here
 from tests.support.where_comparison import WhereComparison
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from threading import Lock
 
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.trials.loop_trial.bank_workload import ACCOUNTS, LEDGER_SHAPES, TOTAL, Workload, create_tables
 from flushtracker.trials.loop_trial.history import History
 from flushtracker.wal.lsn import parse_lsn

@@ -5,7 +5,7 @@ from threading import Thread
 import pytest
 
 from flushtracker.events.records import flush_keys
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.capture_rig import CaptureRig, RigOn, run_in_transaction, shape
 from tests.support.kafka_streams import records
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from flushtracker.trials.local.postgres import system_binaries
+from flushtracker.local.postgres import system_binaries
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.schema_story import PLAIN, Story, play

@@ -9,10 +9,10 @@ from flushtracker.cli import main
 from flushtracker.errors import SlotError
 from flushtracker.events.topic_rules import ROLES
 from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.slot import create_slot
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import ROOT, CaptureRig, RigOn, shape
 from tests.support.kafka_streams import create_topic
 

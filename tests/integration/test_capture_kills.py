@@ -2,8 +2,8 @@
 
 import pytest
 
-from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_loop_parts import Tracker, Writers
 from tests.support.capture_rig import CaptureRig, RigOn

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.ack_rows import AckRows
 from tests.support.capture_rig import CaptureRig, RigOn, run_in_transaction, shape
 from tests.support.simulated_job import SimulatedJob

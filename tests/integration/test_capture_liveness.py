@@ -12,12 +12,12 @@ import pytest
 from flushtracker.capture.wire import receiver_timeout
 from flushtracker.capture.wire.standby_status import StandbyStatus
 from flushtracker.errors import PostgresUnavailableError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import connection, server_tables
 from flushtracker.postgres.connection import connect, connect_for_replication, rows
 from flushtracker.postgres.replication_frames import Frame
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import CaptureRig, RigOn, shape
 from tests.support.seeds import in_turn
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from flushtracker.trials.local.postgres import system_binaries
+from flushtracker.local.postgres import system_binaries
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
 from tests.support.kept_server import KeptServer

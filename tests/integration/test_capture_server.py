@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from flushtracker.errors import LostSlotError
-from flushtracker.trials.local.broker import LocalBroker
+from flushtracker.local.broker import LocalBroker
 from flushtracker.wal.lsn import format_lsn
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RigOn, shape
 from tests.support.deleted_records import delete_compacted

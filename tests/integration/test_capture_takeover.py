@@ -8,10 +8,11 @@ import pytest
 
 from flushtracker.capture.wire import slot_takeover
 from flushtracker.errors import PostgresError, PostgresUnavailableError, SlotHeldError
+from flushtracker.local.free_ports import HOST
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.slot import create_slot, read_held_slot, read_slot
-from flushtracker.trials.local.postgres import HOST, LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import CaptureRig, RigOn, shape
 from tests.support.failover_pair import create_slot_on_standby, slot_position

@@ -7,10 +7,10 @@ from typing import Any, Final
 import psycopg
 import pytest
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres
 
 _CREATE: Final = (
     "CREATE TYPE {t}_mood AS ENUM ('sad', 'happy')",

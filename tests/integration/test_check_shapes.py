@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from flushtracker.cli import main
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 
 _TABLES: Final = (
     "CREATE TABLE users (id int PRIMARY KEY, region text NOT NULL, age int)",

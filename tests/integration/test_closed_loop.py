@@ -2,7 +2,7 @@
 
 import pytest
 
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.capture_loop_parts import Tracker, Writers
 from tests.support.capture_rig import DEADLINE_S, CaptureRig, RigOn
 from tests.support.closed_loop import ClosedLoop, copy_of, prepare

@@ -9,11 +9,11 @@ from typing import Final
 import pytest
 
 from flushtracker.errors import PostgresError, ShapeError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.shape_resolution import resolve_shapes
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.where import parse_where
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Column, Relation
 from tests.support.new_server import running_server
 from tests.support.seeds import in_turn

@@ -20,10 +20,11 @@ from jsonschema import Draft202012Validator
 from flushtracker import read_shape
 from flushtracker.config.config_keys import PROGRAMS
 from flushtracker.errors import FlushtrackerError
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.free_ports import free_port, free_ports
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.tracking.acks.ack_reader import AckReader
-from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres, free_port, free_ports
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT
 from tests.support.processes import run_to_end

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.trials.loop_trial.history import RULES
 from flushtracker.trials.loop_trial.trial_setup import PARTS
 from tests.support.brokers import Broker

@@ -11,8 +11,9 @@ from threading import Timer
 import pytest
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.local.free_ports import HOST
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect, quote_ident, rows
-from flushtracker.trials.local.postgres import HOST, LocalPostgres
 from tests.support.waiting import wait_until
 
 

@@ -135,7 +135,9 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     assert stopped == ["workload", "serve", "jobs", "capture", "Kafka", "PostgreSQL"]
     # Two of them were added while it ran, and begin with snapshots, as the others do.
     assert "8 shapes: folding each log gives its query over the table" in demo.output()
-    assert demo.output().splitlines()[-1].startswith("flushtracker demo: everything has stopped. Next: read a shape: ")
+    last = demo.output().splitlines()[-1]
+    assert last.startswith("flushtracker demo: everything has stopped. Next: read a shape: ")
+    assert last.endswith("; your own database: flushtracker init --postgres URL")
     rows = demo.run_printed("read")
     assert rows.returncode == 0, rows.stderr
     assert rows.stdout.count("\n") > 1_000

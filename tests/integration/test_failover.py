@@ -13,11 +13,11 @@ import pytest
 
 from flushtracker.capture.source import publish_fence
 from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
+from flushtracker.local.free_ports import HOST
 from flushtracker.postgres.connection import connect, rows
 from flushtracker.postgres.failover_lacks import failover_lacks
 from flushtracker.postgres.slot import create_slot
 from flushtracker.tracking.acks.ack_reader import AckReader
-from flushtracker.trials.local.postgres import HOST
 from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, RigOn, shape
 from tests.support.failover_pair import FailoverPair, create_slot_on_standby
 from tests.support.insert_load import InsertLoad, acknowledge_some, published_ids, stored_ids

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import PostgresError
-from flushtracker.trials.local.postgres import HOST, SUPERUSER, LocalPostgres
+from flushtracker.local.free_ports import HOST
+from flushtracker.local.postgres import SUPERUSER, LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.log_follower import Follower
 from tests.support.loop import Loop

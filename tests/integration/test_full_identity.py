@@ -10,10 +10,10 @@ from typing import Final
 import pytest
 
 from flushtracker.errors import PostgresError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect, rows
 from flushtracker.postgres.full_identity import LOCK_MS, FullIdentity
 from flushtracker.postgres.publication import Publication
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import running_server
 from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here

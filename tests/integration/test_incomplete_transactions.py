@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.server_tables import ServerTables
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
 from tests.support.fold import fold_items

@@ -11,11 +11,12 @@ import pytest
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.cli import main
+from flushtracker.local.free_ports import free_port
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect_for_snapshot, rows
 from flushtracker.postgres.slot import check_server, create_slot
 from flushtracker.shapes.item_key import sql_table
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from tests.support.server_versions import runs_here
 from tests.support.shop_database import APPLICATION, printed_statements, run_all, shop_server
 

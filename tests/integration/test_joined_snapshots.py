@@ -12,11 +12,11 @@ import pytest
 from flushtracker.errors import ShapeError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.fold import Item
 from flushtracker.shape_log.snapshot.due_shapes import due_shapes
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, folded, random_case, statement
 from tests.support.joined_partitions import PartitionedWorld, partitioned_case
 from tests.support.seeds import seeds

@@ -18,6 +18,7 @@ from flushtracker.config.job_config import load_config
 from flushtracker.config.write_config import load_write_config
 from flushtracker.errors import BrokerError, GapError
 from flushtracker.events.records import flush_keys
+from flushtracker.local.broker import LocalBroker
 from flushtracker.shape_log.write.query import write_shapes
 from flushtracker.spark import kafka_streams
 from flushtracker.spark.committed_state import read_state_rows
@@ -25,7 +26,6 @@ from flushtracker.tracking.job.driver import REMEDIES
 from flushtracker.tracking.job.query import track_flushes
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN
-from flushtracker.trials.local.broker import LocalBroker
 from tests.support.brokers import Broker
 from tests.support.config_file import write_config
 from tests.support.kafka_job import IMPATIENT, SILENT, KafkaJob

@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.errors import PostgresError, ShapeError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import running_server
 
 _FULL: Final = "ALTER TABLE t REPLICA IDENTITY FULL"

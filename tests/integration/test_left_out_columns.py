@@ -6,12 +6,12 @@ from typing import Final
 
 import pytest
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.operate.shapes.catalog_check import catalog_problems
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.left_out import LeftOutLog, left_out_columns
 from flushtracker.postgres.publication import Publication
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import running_server
 from tests.support.server_versions import binaries_of, runs_here
 

@@ -10,6 +10,7 @@ import pytest
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.events.registry import Registry
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.shape_log.snapshot import loop as snapshot_loop
@@ -18,7 +19,6 @@ from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotSta
 from flushtracker.shape_log.snapshot.loop import SnapshotLoop
 from flushtracker.shape_log.snapshot.snapshot_store import Outcome
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.snapshot_rig import SnapshotRig
 from tests.support.waiting import wait_until
 

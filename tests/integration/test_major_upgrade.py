@@ -12,9 +12,9 @@ import pytest
 from flushtracker.errors import PostgresError, SlotError
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.background import Background
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RigOn, shape
 from tests.support.major_upgrade import old_server, system_id, upgraded

@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from flushtracker.errors import PostgresError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, RigOn, shape
 from tests.support.processes import end_in_order

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import PostgresError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect, rows
 from flushtracker.postgres.slot import check_server
-from flushtracker.trials.local.postgres import LocalPostgres
 
 
 def test_a_role_may_replicate_by_a_membership(postgres: LocalPostgres) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import SlotError
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.local_loop import LocalLoop
 from tests.support.major_upgrade import old_server, system_id
 from tests.support.moved_server import Archived, dumped, end_subscription, replicated, subscribed

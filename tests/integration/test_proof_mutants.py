@@ -2,10 +2,10 @@
 
 import pytest
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import failover_lacks
 from flushtracker.postgres.slot import read_slot
 from flushtracker.postgres.snapshot_export import exported_table
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.integration import test_capture_takeover, test_failover, test_snapshot_reads
 from tests.integration.test_failover import pair  # noqa: F401  a fixture, which pytest must find here
 from tests.integration.test_snapshot_reads import server  # noqa: F401  likewise

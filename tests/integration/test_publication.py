@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.errors import PostgresError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect, rows
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.replication_stream import ReplicationStream
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import running_server
 from tests.support.waiting import wait_until
 

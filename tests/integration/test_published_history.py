@@ -16,9 +16,9 @@ from typing import Final
 import pytest
 
 from flushtracker.events.snapshot_events import SnapshotEvent
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.shape_rows import shape_rows
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import DEADLINE_S, ROOT, CaptureRig, shape
 from tests.support.published_snapshots import PublishingRig, publishing_rig

@@ -8,8 +8,8 @@ import pytest
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.events.snapshot_events import SnapshotEvent
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.snapshot import published_attempt
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import shape
 from tests.support.published_snapshots import PublishingRig, publishing_rig

@@ -21,7 +21,7 @@ from flushtracker.kafka import publisher as publisher_module
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.trials.local.broker import LocalBroker
+from flushtracker.local.broker import LocalBroker
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import create_topic, created_streams, records, streams_config, unreachable, values
 from tests.support.second_broker import NODE_ID, second_broker

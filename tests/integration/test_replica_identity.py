@@ -8,10 +8,10 @@ from typing import Final
 import pytest
 
 from flushtracker.errors import PostgresError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.identity_remedies import Remedy
 from flushtracker.postgres.replica_identity import tables_without_identity, without_identity
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import running_server
 from tests.support.server_versions import binaries_of, runs_here
 

@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 
 from flushtracker.cli import main
+from flushtracker.local.free_ports import free_port
 from flushtracker.shape_log.table.reader import read_shape, read_shape_log
-from flushtracker.trials.local.postgres import free_port
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
 from tests.support.log_follower import Follower, row_texts

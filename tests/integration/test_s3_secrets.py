@@ -15,11 +15,12 @@ from typing import Final
 import pytest
 
 from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.local.free_ports import free_port
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.table.reader import read_shape
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from tests.support.config_file import write_serve_config
 from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import store_config, store_options

@@ -14,9 +14,9 @@ from confluent_kafka import Producer
 from flushtracker.events.records import record_of
 from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.local.free_ports import free_port
 from flushtracker.status.program_status import parse_status
 from flushtracker.status.serve_status import ServeStatus, TailStatus
-from flushtracker.trials.local.postgres import free_port
 from tests.support.brokers import Broker
 from tests.support.config_file import change_config
 from tests.support.kafka_streams import created_streams

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.serve.rendering import Rendering, iso_interval
 from flushtracker.serve.schema import schema_json
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import running_server
 from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here

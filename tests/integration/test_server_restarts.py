@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from flushtracker.errors import PostgresUnavailableError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.tracking.acks.ack_reader import AckReader
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import INSERT_USER, CaptureRig
 from tests.support.insert_load import InsertLoad, acknowledge_some, published_ids, stored_ids
 from tests.support.major_upgrade import old_server

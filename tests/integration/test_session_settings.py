@@ -8,12 +8,12 @@ from typing import Final
 import pytest
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect, connect_for_snapshot, rows
 from flushtracker.postgres.replication_frames import XLogData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.server_text import server_text
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Column, Relation
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape

@@ -5,9 +5,9 @@ from typing import Final
 
 import pytest
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import full_identity
 from flushtracker.postgres.connection import rows
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, RigOn, shape
 from tests.support.local_loop import LocalLoop
 from tests.support.processes import end_in_order

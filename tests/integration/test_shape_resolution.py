@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.prepared_where import refused_conditions, type_names
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Column, Relation, UserType
 
 _TABLES: Final = (

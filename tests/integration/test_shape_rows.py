@@ -3,9 +3,9 @@
 import pytest
 
 from flushtracker.errors import PostgresError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.shape_rows import shape_rows
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres
 
 
 def test_rows_are_what_the_replication_stream_sends(postgres: LocalPostgres) -> None:

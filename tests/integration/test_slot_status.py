@@ -8,10 +8,10 @@ from typing import Final
 import pytest
 
 from flushtracker.errors import LostSlotError, PostgresUnavailableError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.slot import has_slot, read_slot, read_slot_status, system_identifier
 from flushtracker.status.capture_status import SlotStatus
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.waiting import wait_until
 

@@ -5,7 +5,7 @@ from subprocess import TimeoutExpired
 import pytest
 
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.shape_list import is_list
 from tests.support.ack_rows import AckRows

@@ -15,12 +15,12 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.snapshot_export import exported_table
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.snapshot.read_ranges import RangeError, read_function
 from flushtracker.shape_log.snapshot.table_reads import read_plan, shape_reads
 from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import DEADLINE_S, CaptureRig, RigOn, RunningCapture, shape
 from tests.support.seeds import seeds
 from tests.support.snapshot_judge import Verdict, judge, transactions

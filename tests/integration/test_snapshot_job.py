@@ -23,13 +23,13 @@ from flushtracker.errors import (
     ShapeError,
     SnapshotMissingError,
 )
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.snapshot import read_plan
 from flushtracker.shape_log.snapshot.delta_snapshots import log_snapshots
 from flushtracker.shape_log.snapshot.loop import SnapshotLoop
 from flushtracker.shape_log.snapshot.read_job import ReadJob
 from flushtracker.shape_log.table.reader import read_shape, read_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.snapshot_rig import SnapshotRig
 from tests.support.waiting import wait_until

@@ -11,10 +11,10 @@ import pytest
 
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import FlushtrackerError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.snapshot.kafka_snapshots import KafkaSnapshots
 from flushtracker.shape_log.snapshot.loop import SnapshotLoop
 from flushtracker.shape_log.snapshot.publish_config import PublishConfig
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import shape
 from tests.support.config_file import change_config

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import snapshot_export
 from flushtracker.postgres.connection import Connection, connect, require_open, rows
 from flushtracker.postgres.range_query import PageRange, RowSelection, page_ranges
@@ -29,7 +30,6 @@ from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.shapes.where.server_text import server_text
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Insert, TableName
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.pgoutput import decode

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import DecodeError, PostgresUnavailableError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.snapshot import read_plan, reading
 from flushtracker.shape_log.snapshot.attempt_limits import too_large
 from flushtracker.shape_log.snapshot.delta_snapshots import log_snapshots
@@ -16,7 +17,6 @@ from flushtracker.shape_log.snapshot.loop import SnapshotLoop
 from flushtracker.shape_log.snapshot.read_job import ReadJob
 from flushtracker.shape_log.snapshot.read_plan import ReadPlan
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.snapshot_rig import SnapshotRig
 from tests.support.waiting import wait_until
 

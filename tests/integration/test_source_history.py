@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.local_loop import LocalLoop
 from tests.support.seeds import seeds
 from tests.support.source_history import TABLES, SourceHistory

@@ -15,9 +15,9 @@ import yaml
 from flushtracker.capture.slot_poller import SlotPoller
 from flushtracker.cli import main
 from flushtracker.config.yaml_tree import read_files
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.shapes_file import read_shapes_file
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RunningCapture, shape
 from tests.support.status_pages import job_page
 from tests.support.waiting import wait_until

@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.server_tables import ServerTables
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import DEADLINE_S, INSERT_USER, USERS, CaptureRig, run_in_transaction, shape
 from tests.support.failover_pair import create_slot_on_standby

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.local.free_ports import free_port
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.slot import system_identifier
 from flushtracker.postgres.upgrade_seal import create_seal
 from flushtracker.status.job_status import SourceStatus
-from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from tests.support.status_command import StatusCommand
 from tests.support.status_pages import ACK, SEEN, job_page, job_status
 from tests.support.waiting import wait_until

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.capture_rig import CaptureRig
 from tests.support.local_loop import LocalLoop
 from tests.support.tail_loop import OTHERS, rows_of, tail_loop

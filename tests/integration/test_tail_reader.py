@@ -18,8 +18,8 @@ from flushtracker.errors import ConfigError
 from flushtracker.events.records import record_of
 from flushtracker.kafka import topic_tail
 from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.local.broker import LocalBroker
 from flushtracker.serve.tail import tail_reader
-from flushtracker.trials.local.broker import LocalBroker
 from tests.support.brokers import Broker
 from tests.support.documented_acls import acls_of
 from tests.support.kafka_access import create_access

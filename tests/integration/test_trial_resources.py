@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import BrokerError, ConfigError, PostgresError
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.trials.loop_trial import trial_resources
 from flushtracker.trials.loop_trial.trial_resources import TrialResources
 from flushtracker.trials.loop_trial.trial_setup import TrialSetup, create_setup

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.server_versions import binaries_of, runs_here

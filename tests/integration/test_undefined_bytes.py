@@ -8,10 +8,10 @@ from typing import Final
 import pytest
 
 from flushtracker.errors import PostgresError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.range_query import PageRange, RowSelection
 from flushtracker.postgres.range_reader import RangeReader
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.text_codecs import CODECS, may_lack_characters
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape

@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 
 from flushtracker.errors import PostgresError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.range_query import PageRange, RowSelection
 from flushtracker.postgres.range_reader import RangeReader
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.server_versions import binaries_of, runs_here

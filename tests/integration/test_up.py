@@ -18,7 +18,8 @@ from typing import Final
 import pytest
 
 from flushtracker.config.config_keys import PROGRAMS
-from flushtracker.trials.local.postgres import LocalPostgres, free_port, free_ports
+from flushtracker.local.free_ports import free_port, free_ports
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.brokers import Broker
 from tests.support.processes import run_to_end

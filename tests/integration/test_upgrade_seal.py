@@ -8,12 +8,12 @@ from flushtracker.capture.shapes.carried_entries import carried_entries
 from flushtracker.capture.shapes.shape_registry import SourceEntries
 from flushtracker.capture.source.upgrade_drain import UpgradeDrain
 from flushtracker.events.registry_events import PartitionEntry, TableEntry
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import read_slot
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.postgres.upgrade_seal import UpgradeSeal, drop_seals, read_seal
 from flushtracker.shapes.table_binding import TableBinding, reason_to_end
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.major_upgrade import old_server, upgraded
 from tests.support.waiting import wait_until
 

@@ -12,11 +12,12 @@ import yaml
 
 from flushtracker.cli import main
 from flushtracker.config.config_keys import PROGRAMS
+from flushtracker.local.free_ports import free_port, free_ports
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import sql_table
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.trials.local.postgres import LocalPostgres, free_port, free_ports
 from tests.support.brokers import Broker
 from tests.support.processes import run_to_end
 from tests.support.running_command import RunningCommand

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.where.number_values import exact_arithmetic, parse_numeric
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import running_server
 from tests.support.random_where import COLUMNS
 from tests.support.seeds import in_turn

@@ -7,11 +7,11 @@ import pytest
 from flushtracker.errors import DecodeError, FlushtrackerError, PostgresError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.snapshot.due_shapes import DueShapes, due_shapes
 from flushtracker.shape_log.snapshot.read_ranges import RangeError, range_failures
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.snapshots_by_hand import resolved, snapshot_of, streamed_fragments
 
 TABLE: Final = ("public", "t")

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from flushtracker.events.records import Record, record_of
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_loop_parts import Writers
 from tests.support.capture_rig import CaptureRig, RigOn

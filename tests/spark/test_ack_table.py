@@ -144,9 +144,7 @@ def test_created_table_has_its_maintenance_configured(tmp_path: Path) -> None:
 def test_another_kind_of_table_is_refused(tmp_path: Path) -> None:
     """The message names the missing columns and the fix."""
     write_deltalake(str(tmp_path / "other"), pa.table({"source": ["x"], "n": [1]}))
-    with pytest.raises(
-        SinkError, match=r"without the columns batch_id, .*not the ack table; name the folder that is sto"
-    ):
+    with pytest.raises(SinkError, match=r"without the columns batch_id, .*not the ack table; name another storage"):
         AckTable(str(tmp_path / "other"))
 
 

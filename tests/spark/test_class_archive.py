@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from flushtracker.jvm.class_archive import broker_archive, outdated_archives, spark_archive, use_archive
 from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
 from flushtracker.jvm.java import Java, check_java
-from flushtracker.trials.local.broker import LocalBroker
+from flushtracker.local.broker import LocalBroker
 
 
 def test_spark_maps_the_archive(spark: SparkSession) -> None:

@@ -126,8 +126,7 @@ def test_start_refuses_a_folder_with_files_of_others(spark: SparkSession, tmp_pa
     with pytest.raises(SinkError) as caught:
         job.run(spark)
     assert str(caught.value) == (
-        f"dead-letter table {folder} cannot be created: the folder already has report.csv; name another folder in "
-        "storage"
+        f"dead-letter table {folder} cannot be created: the folder already has report.csv; name another storage"
     )
     assert [path.name for path in folder.iterdir()] == ["report.csv"]
     (folder / "report.csv").unlink()

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError, StatusError
+from flushtracker.local.free_ports import free_port
 from flushtracker.status.http.peers import read_program_status
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.tracking.job.query import track_flushes
-from flushtracker.trials.local.postgres import free_port
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
 from tests.support.waiting import wait_until

@@ -21,7 +21,7 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Final
 
-from flushtracker.trials.local.postgres import free_port
+from flushtracker.local.free_ports import free_port
 from tests.support.faulty_proxy import FaultyProxy, Handler, faulty_proxy, main
 from tests.support.object_store import AZURE_ACCOUNT, AZURE_CONTAINER, AZURE_KEY
 from tests.support.processes import run_to_end

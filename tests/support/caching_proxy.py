@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.local.free_ports import free_port
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
-from flushtracker.trials.local.postgres import free_port
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_process import configuration
 from tests.support.shape_log_rows import SOURCE, append, commit, item

@@ -28,9 +28,9 @@ from flushtracker.events.stream_events import FlushNotification, FragmentEvent, 
 from flushtracker.events.topic_rules import ROLES, SNAPSHOT_ROLES
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn

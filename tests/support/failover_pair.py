@@ -6,7 +6,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
-from flushtracker.trials.local.postgres import HOST, SUPERUSER, LocalPostgres, free_port
+from flushtracker.local.free_ports import HOST, free_port
+from flushtracker.local.postgres import SUPERUSER, LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.new_server import new_server
 from tests.support.waiting import wait_until

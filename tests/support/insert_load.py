@@ -7,7 +7,7 @@ from contextlib import suppress
 import psycopg
 
 from flushtracker.errors import FlushtrackerError
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.background import Background
 from tests.support.capture_rig import CaptureRig
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from flushtracker.errors import FlushtrackerError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import running_server
 
 _MOST_WAL_FILES: Final = 12

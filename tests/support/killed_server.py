@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.request import urlopen
 
-from flushtracker.trials.local.postgres import free_port
+from flushtracker.local.free_ports import free_port
 from tests.support.config_file import write_serve_config
 
 _ROOT: Final = Path(__file__).parents[2]

@@ -11,13 +11,13 @@ from typing import Any, Final, Literal
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.shape_rows import shape_rows
 from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.shape_log.table.reader import read_shape
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig
 from tests.support.config_file import merged, write_config

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import psycopg
 
 from flushtracker.errors import PostgresError
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.background import Background
 from tests.support.capture_rig import run_in_transaction, shape
 from tests.support.truth import Row

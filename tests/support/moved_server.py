@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from flushtracker.trials.local.postgres import HOST, SUPERUSER, LocalPostgres
+from flushtracker.local.free_ports import HOST
+from flushtracker.local.postgres import SUPERUSER, LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.new_server import new_server
 from tests.support.waiting import wait_until

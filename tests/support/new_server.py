@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from flushtracker.trials.local.postgres import LocalPostgres, packaged_binaries
+from flushtracker.local.postgres import LocalPostgres, packaged_binaries
 
 _IDENTIFIER_IN_WAL: Final = 24
 """Where the header of a WAL file's first page has it."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.jvm.ivy_jars import JarSet
-from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.new_server import new_server
 from tests.support.server_versions import binaries_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.kept_server import KeptServer
 from tests.support.new_server import server_folder
 

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from flushtracker.trials.local.postgres import free_port
+from flushtracker.local.free_ports import free_port
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 

@@ -8,11 +8,11 @@ from threading import Event
 from flushtracker.events.snapshot_events import SnapshotEvent, SnapshotRow
 from flushtracker.events.topic_rules import SNAPSHOT_ROLES
 from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.snapshot.kafka_snapshots import KafkaSnapshots
 from flushtracker.shape_log.snapshot.loop import SnapshotLoop
 from flushtracker.shape_log.snapshot.publish_config import PublishConfig, load_publish_config
 from flushtracker.shape_log.snapshot_reader import SnapshotReader
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Row
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig

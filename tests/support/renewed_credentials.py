@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
 
-from flushtracker.trials.local.postgres import free_port
+from flushtracker.local.free_ports import free_port
 from tests.support.s3_server import S3Server
 from tests.support.waiting import wait_until
 

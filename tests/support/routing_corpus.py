@@ -44,7 +44,7 @@ def read_corpus() -> tuple[Sequence[Row], dict[str, str]]:
 
 
 def _write() -> None:
-    from flushtracker.trials.local.postgres import LocalPostgres  # noqa: PLC0415
+    from flushtracker.local.postgres import LocalPostgres  # noqa: PLC0415
 
     with TemporaryDirectory() as folder, LocalPostgres(Path(folder)) as server:
         Path(folder).chmod(0o755)

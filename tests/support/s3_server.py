@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from flushtracker.trials.local.postgres import free_port
+from flushtracker.local.free_ports import free_port
 from tests.support.go_programs import S3_SERVER
 from tests.support.object_store import store_config
 from tests.support.waiting import wait_until

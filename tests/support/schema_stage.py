@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.capture_rig import CaptureRig
 from tests.support.new_server import new_server, server_folder
 from tests.support.schema_history import History

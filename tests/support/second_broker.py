@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.jvm.jars import BROKER_JARS
+from flushtracker.local.broker import LocalBroker, java_command
 from flushtracker.process.guarded_process import GuardedProcess
-from flushtracker.trials.local.broker import LocalBroker, java_command
 from tests.support.waiting import wait_until
 
 NODE_ID: Final = 2

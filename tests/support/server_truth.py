@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from tests.support.loop_workload import KEY, LoopShape, Matches
 from tests.support.truth import TruthChange, parse_change

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Final
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import new_server, server_folder
 from tests.support.server_versions import binaries_of
 

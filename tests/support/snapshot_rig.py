@@ -13,11 +13,11 @@ from flushtracker.config.snapshot_config import SnapshotConfig, load_snapshot_co
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.snapshot_export import primary_server
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Row
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.config_file import write_config

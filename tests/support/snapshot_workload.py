@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import psycopg
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.background import Background
 
 TABLES: Final = (

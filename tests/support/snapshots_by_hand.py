@@ -11,6 +11,7 @@ from flushtracker.capture.shapes.delayed_shapes import tables_by_shape
 from flushtracker.config.postgres_config import TablesConfig
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, TableEntry
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.snapshot_export import exported_table, primary_server
 from flushtracker.shape_log.fold import Item
@@ -18,7 +19,6 @@ from flushtracker.shape_log.snapshot.due_shapes import DueTable
 from flushtracker.shape_log.snapshot.read_ranges import read_function
 from flushtracker.shape_log.snapshot.table_reads import read_plan, shape_reads
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset

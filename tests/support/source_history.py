@@ -19,11 +19,11 @@ from typing import Any, Final
 from flushtracker.config.serve_config import TailConfig
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeEndedError, SlotError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.shape_rows import shape_rows
 from flushtracker.shape_log.table.reader import ShapeLogReader, read_shape
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import run_in_transaction, shape
 from tests.support.local_loop import LocalLoop
 from tests.support.log_follower import Follower, fold_strictly, row_texts

@@ -18,9 +18,9 @@ from typing import Any, Final
 from urllib.request import urlopen
 
 from flushtracker.config.status_config import StatusConfig
+from flushtracker.local.free_ports import free_port
 from flushtracker.status.http.status_server import StatusServer
 from flushtracker.status.program_status import ProgramStatus, parse_status
-from flushtracker.trials.local.postgres import free_port
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]

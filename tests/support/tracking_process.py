@@ -8,9 +8,9 @@ import sys
 from typing import Final
 from urllib.error import URLError
 
+from flushtracker.local.free_ports import free_port
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import parse_status
-from flushtracker.trials.local.postgres import free_port
 from tests.support.capture_rig import ROOT, CaptureRig
 from tests.support.config_file import merged, write_config
 from tests.support.spark_cluster import FAST_START

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from flushtracker.errors import DecodeError, PostgresError, ShapeError
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.table_bindings import read_bindings, read_types
 from flushtracker.shapes.table_binding import case_reason
@@ -18,7 +19,6 @@ from flushtracker.shapes.where.joined_condition import JoinedCondition
 from flushtracker.shapes.where.required_ranges import range_parser
 from flushtracker.shapes.where.required_values import value_parser
 from flushtracker.shapes.where.value_range import ValueRange
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Column, Relation, Row
 from tests.support.mutated_where import mutated
 from tests.support.random_where import COLLATED, COLUMNS, SQL_TYPES, RandomWhere, create_types, quoted, random_row

@@ -17,8 +17,9 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from flushtracker.local.free_ports import free_port
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.guarded_process import GuardedProcess
-from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from tests.support.browser import browser
 from tests.support.config_file import change_config, write_config

@@ -18,7 +18,7 @@ class Overview:
 
     ``slot`` has no value and no error if the server has no such slot. ``job`` is ``None`` if no job was queried.
     ``acks`` has no value and no error if the table has no ack of the source, or the source is unknown. ``others`` are
-    the URLs of all other programs that were queried; unresponsive ones are included only if the job has responded.
+    the URLs of all other programs that were queried; unresponsive ones are left out if the job has not responded.
     ``capture`` is the answer of the program whose configuration this is, ``None`` if it serves no status. ``upgrade``
     is set if the query ``is_for_upgrade`` and PostgreSQL has responded.
     """

@@ -8,7 +8,7 @@ import sys
 import time
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
-from flushtracker.config.one_file import DEFAULT_CONFIG
+from flushtracker.config.one_file import DEFAULT_CONFIG, read_config
 from flushtracker.config.status_config import is_status_url
 from flushtracker.errors import ConfigError
 from flushtracker.operate.status.overview_text import overview_lines
@@ -25,7 +25,9 @@ def run(arguments: argparse.Namespace) -> int:
         # The terminal's encoding may lack the dash, and names may contain any character.
         sys.stdout.reconfigure(errors="replace")
     config = load_capture_config(arguments.config)
-    view = SlotView(config, _job_urls(arguments, config), for_upgrade=arguments.safe_to_upgrade)
+    has_job = arguments.job is not None or "track" not in read_config(arguments.config).off
+    urls = _job_urls(arguments, config)
+    view = SlotView(config, urls, has_job=has_job, for_upgrade=arguments.safe_to_upgrade)
     return _Printer(view, arguments).run()
 
 

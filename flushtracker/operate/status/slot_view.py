@@ -47,11 +47,15 @@ class _ServerSlot:
 class SlotView:
     """The slot of capture's configuration; ``job_urls`` are base URLs of programs, one of which may be the job.
 
-    With ``for_upgrade``, the facts that pg_upgrade checks are queried, too.
+    Without ``has_job``, none of them needs to be. With ``for_upgrade``, the facts that pg_upgrade checks are queried,
+    too.
     """
 
-    def __init__(self, config: CaptureConfig, job_urls: Sequence[str], *, for_upgrade: bool = False) -> None:
+    def __init__(
+        self, config: CaptureConfig, job_urls: Sequence[str], *, has_job: bool = True, for_upgrade: bool = False
+    ) -> None:
         self._config = config
+        self._has_job = has_job
         self._for_upgrade = for_upgrade
         self._server = f"PostgreSQL at {server_name(config.postgres.connection)}"
         self._acks = AckReader(config.acks, config.storage_options)
@@ -90,7 +94,7 @@ class SlotView:
         names = [source.source for job in jobs for source in job.sources]
         system_id = None if server.value is None else server.value.system_id
         source = self._source(system_id, [*names, *(acks.value or {})])
-        url, job = _job_among(programs, source)
+        url, job = _job_among(programs, source, has_job=self._has_job)
         return Overview(
             at_ms=now_ms(),
             slot_name=self._config.postgres.slot,
@@ -164,9 +168,9 @@ def _read_capture(url: str) -> CaptureStatus:
     return status
 
 
-def _job_among(programs: Programs, source: str | None) -> tuple[str, CallResult[JobStatus] | None]:
+def _job_among(programs: Programs, source: str | None, *, has_job: bool) -> tuple[str, CallResult[JobStatus] | None]:
     """The URL and answer of the job that has the source, else of any job, else the error of all URLs."""
-    if not programs:
+    if not programs or not has_job:
         return "", None
     found = [
         (url, CallResult(answer.at_ms, answer.value))
@@ -187,8 +191,8 @@ def _job_among(programs: Programs, source: str | None) -> tuple[str, CallResult[
 
 
 def _others(programs: Programs, job: CallResult[JobStatus] | None) -> Iterator[tuple[str, CallResult[ProgramStatus]]]:
-    """The programs other than tracking jobs. Without a job that responds, an unresponsive one may be the job."""
-    is_job_known = job is not None and job.error is None
+    """The programs other than tracking jobs. If the job does not respond, an unresponsive one may be the job."""
+    is_job_known = job is None or job.error is None
     for url, answer in programs.items():
         if not isinstance(answer.value, JobStatus) and (is_job_known or answer.error is None):
             yield url, answer

@@ -39,7 +39,7 @@ def create_shape_log(uri: str, storage_options: Mapping[str, str] | None = None)
 
 
 def shape_log_folder(uri: str, storage_options: Mapping[str, str] | None = None) -> TableFolder:
-    return TableFolder("shape log", "storage", uri, storage_options)
+    return TableFolder("shape log", uri, storage_options)
 
 
 def open_shape_log(uri: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable:

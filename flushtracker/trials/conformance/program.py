@@ -16,12 +16,12 @@ from flushtracker.errors import printable
 from flushtracker.events.topic_rules import ROLES, SNAPSHOT_ROLES, Topics
 from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
 from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.local.broker import LocalBroker
 from flushtracker.process.new_folder import new_folder
 from flushtracker.process.program import log_to_stderr, print_status
 from flushtracker.trials.conformance.judge import RULES, Judge, Rule
 from flushtracker.trials.conformance.subject import Commands, Subject
 from flushtracker.trials.conformance.trial import Trial
-from flushtracker.trials.local.broker import LocalBroker
 from flushtracker.trials.power_failure.sync_watch import require_seccomp
 from flushtracker.trials.power_failure.unsynced_disk import UnsyncedDisk
 

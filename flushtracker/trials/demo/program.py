@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print_status(f"stopped during {step}")
     log = arguments.data.absolute() / LOG
     read = f"read a shape: {_command('read', '--log', log, 'orders-eu')}; " if log.exists() else ""
-    _print_status(f"everything has stopped. Next: {read}your own database: flushtracker capture --example")
+    _print_status(f"everything has stopped. Next: {read}your own database: flushtracker init --postgres URL")
     return 0
 
 

@@ -22,12 +22,13 @@ from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.events.topic_rules import ROLES
 from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
 from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.free_ports import HOST, free_port, free_ports
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.operate.up.readiness import Readiness
 from flushtracker.process.guarded_process import GuardedProcess, child_environment
 from flushtracker.process.log_format import LogFormat
 from flushtracker.trials.demo.workload import TABLES
-from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import HOST, LocalPostgres, free_port, free_ports
 
 LOG: Final = "log"
 """The shape log's folder in the demo's folder."""

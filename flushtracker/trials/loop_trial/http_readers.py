@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from flushtracker.errors import DecodeError
-from flushtracker.trials.local.postgres import HOST
+from flushtracker.local.free_ports import HOST
 from flushtracker.trials.loop_trial.bank_workload import ACCOUNTS, ACCOUNTS_SHAPE, LEDGER_SHAPES
 from flushtracker.trials.loop_trial.history import History
 from flushtracker.trials.loop_trial.shape_client import ShapeClient

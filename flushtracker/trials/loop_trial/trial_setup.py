@@ -16,7 +16,7 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.storage_config import deltalake_options
 from flushtracker.events.topic_rules import ROLES, Topics
 from flushtracker.kafka.kafka_config import KafkaConfig, read_kafka
-from flushtracker.trials.local.postgres import HOST, free_port
+from flushtracker.local.free_ports import HOST, free_port
 
 Part = Literal["capture", "tracker", "writers", "tail_server", "plain_server"]
 SERVERS: Final[tuple[Part, ...]] = ("tail_server", "plain_server")

@@ -19,7 +19,7 @@ from flushtracker.jvm.class_archive import broker_archive, outdated_archives, sp
 from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
 from flushtracker.jvm.java import check_java
 from flushtracker.kafka.topic_reader import TopicReader
-from flushtracker.trials.local.broker import LocalBroker
+from flushtracker.local.broker import LocalBroker
 from flushtracker.trials.warmup.sample_run import SampleStreams, write_sample_config
 
 _WRITE_TIMEOUT_SECONDS: Final = 120

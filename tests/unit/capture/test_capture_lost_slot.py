@@ -12,9 +12,9 @@ import pytest
 
 from flushtracker.capture import capture_loop
 from flushtracker.errors import LostSlotError
+from flushtracker.local.free_ports import free_port
 from flushtracker.postgres.slot import SlotFacts
 from flushtracker.status.capture_status import SlotStatus
-from flushtracker.trials.local.postgres import free_port
 from tests.support import fake_world
 from tests.support.fake_world import CONFIRMED, Connection, FakeWorld
 from tests.support.waiting import wait_until

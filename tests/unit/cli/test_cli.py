@@ -61,7 +61,7 @@ EXTRAS: Final = {
     "flushtracker.spark.dist": set(),
     "flushtracker.operate.read": {"deltalake", "pyarrow"},
     "flushtracker.operate.list_program": {"deltalake", "pyarrow"},
-    "flushtracker.operate.up.program": {"uvicorn"},
+    "flushtracker.operate.up.program": {"psycopg", "uvicorn"},
     "flushtracker.operate.config_report": {"psycopg"},
     "flushtracker.serve.program": {"deltalake", "pyarrow", "uvicorn"},
     "flushtracker.trials.conformance.program": _KAFKA,
@@ -94,31 +94,6 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         main(["--help"])
     assert re.findall(r"^    ([\w-]+)", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
-
-
-@pytest.mark.parametrize(
-    ("command", "file"),
-    [
-        ("config", "flushtracker"),
-        ("up", "flushtracker"),
-        ("jobs", "flushtracker"),
-        ("track", "flushtracker"),
-        ("write", "flushtracker"),
-        ("capture", "flushtracker"),
-        ("snapshot", "flushtracker"),
-        ("serve", "flushtracker"),
-        ("topics", "flushtracker"),
-        ("conformance-loop", "flushtracker"),
-        ("add-shape", "shapes"),
-    ],
-)
-def test_example_is_the_file_in_conf(command: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is printed as it is, without the arguments that are required otherwise."""
-    with pytest.raises(SystemExit) as exited:
-        main([command, "--example"])
-    assert exited.value.code == 0
-    assert capsys.readouterr().out == (ROOT / "conf" / f"{file}.yaml").read_text()
-    assert f'"conf/{file}.yaml"' in (ROOT / "pyproject.toml").read_text(), "it is not in the wheel"
 
 
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from flushtracker.delta.conditional_writes import require_conditional_writes
 from flushtracker.errors import ConfigError
-from flushtracker.trials.local.postgres import free_port
+from flushtracker.local.free_ports import free_port
 from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import running_store, store_options
 

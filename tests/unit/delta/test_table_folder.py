@@ -24,10 +24,10 @@ from tests.support.sample_registry import shape_entry
 _DAY_S: Final = 24 * 3600
 _NOW: Final = datetime.now(timezone.utc)
 _FOREIGN: Final = ("backup.sql", "dump.parquet", "exports/part-00000-1.parquet", "report.csv")
-CREATE: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
-    "ack table": ("storage", AckTable),
-    "shape log": ("storage", create_shape_log),
-    "registry table": ("storage", lambda uri: RegistryTable(uri, create=True)),
+CREATE: Final[Mapping[str, Callable[[str], object]]] = {
+    "ack table": AckTable,
+    "shape log": create_shape_log,
+    "registry table": lambda uri: RegistryTable(uri, create=True),
 }
 
 
@@ -48,13 +48,12 @@ def test_table_is_not_created_in_a_folder_with_files_of_others(
     """Somebody names the folder with the reports by mistake: the message names them, and nothing is written there."""
     monkeypatch.chdir(tmp_path)
     put(tmp_path / "relative", *_FOREIGN)
-    key, create = CREATE[kind]
     uri = spelling.format(tmp_path / "relative")
     with pytest.raises(SinkError) as caught:
-        create(uri)
+        CREATE[kind](uri)
     found = "backup.sql, dump.parquet, exports and 1 more"
     assert str(caught.value) == (
-        f"{kind} {uri} cannot be created: the folder already has {found}; name another folder in {key}"
+        f"{kind} {uri} cannot be created: the folder already has {found}; name another storage"
     )
     found_after = sorted(path.name for path in (tmp_path / "relative").iterdir())
     assert found_after == ["backup.sql", "dump.parquet", "exports", "report.csv"]
@@ -63,13 +62,12 @@ def test_table_is_not_created_in_a_folder_with_files_of_others(
 @pytest.mark.parametrize("kind", CREATE)
 def test_table_is_created_in_an_empty_folder(tmp_path: Path, kind: str) -> None:
     """Also on a new disk, or where a start has been killed; and files that arrive later keep nobody from opening it."""
-    _, create = CREATE[kind]
     put(tmp_path, ".DS_Store")
     for name in ("lost+found", "_delta_log"):
         (tmp_path / name).mkdir()
-    create(str(tmp_path))
+    CREATE[kind](str(tmp_path))
     put(tmp_path, *_FOREIGN)
-    create(str(tmp_path))
+    CREATE[kind](str(tmp_path))
     assert DeltaTable(str(tmp_path)).version() == 0
 
 

@@ -10,9 +10,9 @@ import pytest
 from deltalake import write_deltalake
 
 from flushtracker.cli import main
+from flushtracker.local.free_ports import free_port
 from flushtracker.operate.status import slot_view
 from flushtracker.status.capture_status import CaptureStatus
-from flushtracker.trials.local.postgres import free_port
 from tests.support.own_time import OwnTime
 from tests.support.status_command import StatusCommand
 from tests.support.status_pages import (

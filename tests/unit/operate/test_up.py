@@ -1,13 +1,16 @@
 """``flushtracker up`` without its programs: its log, when everything runs, and what it refuses before it starts."""
 
 import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 from flushtracker.cli import main
-from flushtracker.config.one_file import read_config
+from flushtracker.config.one_file import STATUS_PORT_VARIABLE, read_config
+from flushtracker.errors import ConfigError
 from flushtracker.operate.up import program
 from flushtracker.operate.up import readiness as module
 from flushtracker.operate.up.program_log import ProgramLog
@@ -20,6 +23,8 @@ from flushtracker.status.write_status import SourceShapes, WriteStatus, WrittenS
 from tests.support.slot_overviews import slot
 
 FOUR: str = "postgres: host=nowhere.invalid\nkafka: nowhere.invalid:1\nstorage: data\nshapes: shapes.d\n"
+
+_PLACES: dict[str, str] = {"postgres": "host=nowhere.invalid", "kafka": "nowhere.invalid:1"}
 
 
 def test_each_line_has_the_name_of_its_program(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +108,7 @@ def test_what_is_waited_for_is_said_every_ten_looks_with_the_reason(monkeypatch:
     [
         ("status: false\n", "line 5: status is false, but `flushtracker up` asks the programs for their status"),
         ("track: {trigger: available_now}\n", ": track.trigger is available_now; `flushtracker up` needs an interval"),
-        ("status: {listen: '127.0.0.1:0'}\n", ": status.listen has port 0; `flushtracker up` needs one"),
+        ("serve: {listen: '127.0.0.1:0'}\n", ": serve.listen has port 0; clients of `flushtracker up` need one"),
         (
             "capture: false\ntrack: false\nwrite: false\nserve: false\n",
             "has no program to run: all are false",
@@ -119,6 +124,73 @@ def test_what_cannot_run_is_refused_before_it_starts(
     said = capsys.readouterr().err
     assert said.startswith(f"flushtracker up: {path}")
     assert fact in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "option", "fact"),
+    [
+        ({}, "--with-kafka", "is 'nowhere.invalid:1'; --with-kafka needs one broker, such as localhost:9092"),
+        (
+            {"kafka": "localhost:29092"},
+            "--with-kafka",
+            "kafka.replication_factor is 3, but --with-kafka runs one broker; set it to 1",
+        ),
+        ({}, "--with-postgres", "has the host 'nowhere.invalid'; --with-postgres needs localhost or 127.0.0.1"),
+        ({"postgres": "dbname=app"}, "--with-postgres", "has the host ''; --with-postgres needs localhost"),
+        ({"postgres": "host=localhost,db port=1,2"}, "--with-postgres", "has the host 'localhost,db'; --with-postgres"),
+    ],
+)
+def test_local_services_are_only_where_the_file_says_that_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, str], option: str, fact: str
+) -> None:
+    """What the file has elsewhere is not this machine's."""
+    path = tmp_path / "flushtracker.yaml"
+    path.write_text(json.dumps({"storage": "data", "shapes": "shapes.d", **_PLACES, **settings}))
+    assert main(["up", option, "--config", str(path)]) == 2
+    assert fact in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_port_of_a_local_service_that_is_taken_is_named_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "flushtracker.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        postgres = f"postgresql://localhost:{port}/app"
+        path.write_text(json.dumps({"storage": "data", "shapes": "shapes.d", **_PLACES, "postgres": postgres}))
+        assert main(["up", "--with-postgres", "--config", str(path)]) == 2
+    fact = f"flushtracker up: postgres is 127.0.0.1:{port}, where nothing can be served: Address already in use; "
+    assert capsys.readouterr().err.startswith(fact)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_ports_that_the_file_leaves_open_are_chosen_once_for_all_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them, nobody is asked for a status; with ``up``, all commands that have its variable find all."""
+    monkeypatch.delenv(STATUS_PORT_VARIABLE, raising=False)
+    path = tmp_path / "flushtracker.yaml"
+    path.write_text(FOUR + "status: {listen: '127.0.0.1:0', urls: {write: 'http://job:1'}}\n")
+    alone = read_config(path).status("capture")
+    assert alone is not None
+    assert alone.peers == ("http://job:1",)
+    monkeypatch.setenv(STATUS_PORT_VARIABLE, "")
+    program._choose_ports(read_config(path))
+    first = int(os.environ[STATUS_PORT_VARIABLE])
+    file = read_config(path)
+    of_capture, of_serve = file.status("capture"), file.status("serve")
+    assert of_capture is not None
+    assert of_serve is not None
+    assert (of_capture.listen_port, of_serve.listen_port) == (first + 1, first + 4)
+    assert of_serve.peers == (f"http://127.0.0.1:{first}", f"http://127.0.0.1:{first + 1}", "http://job:1")
+    assert list(program._commands(file, path))[1:] == [
+        f"what holds the slot: {STATUS_PORT_VARIABLE}={first} flushtracker status --config {path}",
+        f"all programs on one page: http://127.0.0.1:{first}/",
+    ]
+    monkeypatch.setenv(STATUS_PORT_VARIABLE, "nine")
+    with pytest.raises(ConfigError, match="the environment variable FLUSHTRACKER_STATUS_PORT is not a port"):
+        file.status("capture")
 
 
 def test_jobs_share_a_process_unless_one_has_its_own_settings_of_spark(tmp_path: Path) -> None:

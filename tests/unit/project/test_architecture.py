@@ -41,6 +41,7 @@ ADAPTERS: Final[Mapping[str, frozenset[str]]] = {
     "postgres": frozenset({"errors", "shapes", "status", "tls", "wal"}),
     "kafka": frozenset({"config", "errors", "events", "tls", "wal"}),
     "status.http": frozenset({"config", "errors", "process", "status"}),
+    "local": frozenset({"errors", "jvm", "postgres", "process"}),
     "spark": frozenset({"config", "delta", "errors", "events", "jvm", "kafka", "process", "wal"}),
     "shape_log.spark": frozenset({"delta", "errors", "shape_log", "shape_log.table", "shapes", "spark", "wal"}),
 }
@@ -75,7 +76,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "operate.init": frozenset({*PURE, "operate.shapes", "postgres"}),
     "operate.jobs": frozenset({"shape_log.write", "spark", "tracking.job"}),
-    "operate.up": frozenset({"config", "errors", "jvm", "process", "shapes", "status", "status.http", "wal"}),
+    "operate.up": frozenset({"config", "errors", "jvm", "local", "process", "shapes", "status", "status.http", "wal"}),
     "operate.status": frozenset(
         {*PURE, "capture", "capture.source", "kafka", "postgres", "process", "status.http", "tracking.acks"}
     ),
@@ -85,19 +86,16 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
 TRIALS: Final[Mapping[str, frozenset[str]]] = {
     "trials": frozenset(),
     "trials.power_failure": frozenset({"errors"}),
-    "trials.local": frozenset({*PURE, "jvm", "postgres", "process"}),
-    "trials.warmup": frozenset({*PURE, "cli", "jvm", "kafka", "process", "trials.local"}),
+    "trials.warmup": frozenset({*PURE, "cli", "jvm", "kafka", "local", "process"}),
     "trials.recordings": frozenset({*PURE, "event_files", "kafka", "process", "shape_log.table"}),
-    "trials.conformance": frozenset({*PURE, "kafka", "process", "trials.local", "trials.power_failure"}),
+    "trials.conformance": frozenset({*PURE, "kafka", "local", "process", "trials.power_failure"}),
     "trials.loop_trial": frozenset(
         {
-            *(*PURE, "jvm", "kafka", "postgres", "process", "shape_log.table", "tracking.acks"),
-            *("trials.local", "trials.recordings"),
+            *(*PURE, "jvm", "kafka", "local", "postgres", "process", "shape_log.table", "tracking.acks"),
+            "trials.recordings",
         }
     ),
-    "trials.demo": frozenset(
-        {*PURE, *ADAPTERS, "capture", "operate.status", "operate.up", "trials.local", "trials.recordings"}
-    ),
+    "trials.demo": frozenset({*PURE, *ADAPTERS, "capture", "operate.status", "operate.up", "trials.recordings"}),
 }
 """What tries the product. Nothing of the product imports it."""
 

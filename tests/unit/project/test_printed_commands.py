@@ -24,7 +24,7 @@ _PROSE: Final = {"sets", "program"}
 _OTHERS: Final = re.compile(r"kafka-transactions\.sh|--packages|--jars")
 """Commands of others."""
 _PARSER: Final = command_line()
-_SILENT: Final = ("cli/", "operate/up/", "trials/local/", "trials/demo/", "trials/loop_trial/", "trials/warmup/")
+_SILENT: Final = ("cli/", "operate/up/", "local/", "trials/demo/", "trials/loop_trial/", "trials/warmup/")
 """What prints no advice, but starts programs."""
 _COMMANDS: Final = {
     **dict.fromkeys(["capture/", "postgres/", "status/"], "capture"),

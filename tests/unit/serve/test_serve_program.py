@@ -12,10 +12,10 @@ from threading import Thread
 
 import pytest
 
+from flushtracker.local.free_ports import free_port
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.status.program_status import parse_status
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
-from flushtracker.trials.local.postgres import free_port
 from tests.support.config_file import change_config
 from tests.support.import_blocker import run_without
 from tests.support.processes import run_to_end

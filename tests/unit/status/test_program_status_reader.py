@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from flushtracker.errors import StatusError
+from flushtracker.local.free_ports import free_port
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.http.peers import read_program_status
-from flushtracker.trials.local.postgres import free_port
 from tests.support.own_time import OwnTime
 from tests.support.status_pages import HELD, HOLDER, IDLE, job_page, job_status, raw_server, status_page
 

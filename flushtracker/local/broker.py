@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import time
 import uuid
@@ -24,9 +23,9 @@ from flushtracker.jvm.class_archive import broker_archive, use_archive
 from flushtracker.jvm.ivy_jars import JarSet
 from flushtracker.jvm.jars import BROKER_JARS
 from flushtracker.jvm.java import check_java
+from flushtracker.local.free_ports import HOST, free_port
 from flushtracker.process.guarded_process import Guard
 
-_HOST: Final = "127.0.0.1"
 _STARTED: Final = "Kafka Server started"
 _START_TIMEOUT_SECONDS: Final = 120
 _STOP_TIMEOUT_SECONDS: Final = 30
@@ -80,7 +79,8 @@ class LocalBroker:
     """A Kafka broker with its data, configuration and log in ``folder``; not started yet.
 
     As a context manager it runs inside the block. It always ends with this process. ``settings`` override the defaults
-    when its data is created; in their values, ``{port}`` and ``{controller_port}`` are replaced. The environment
+    when its data is created; in their values, ``{port}`` and ``{controller_port}`` are replaced. ``port`` is that for
+    clients, by default any free one; raises ``ConfigError`` if the data was created for another. The environment
     variable ``KAFKA_OPTS`` has further options for its JVM, as for Kafka's own scripts. ``jars`` may be those of an
     older Kafka; before 3.9 that needs the setting ``controller.quorum.voters``. ``jvm_options`` apply to the broker,
     but not to the program that formats its data.
@@ -90,6 +90,7 @@ class LocalBroker:
         self,
         folder: Path,
         *,
+        port: int | None = None,
         heap_mb: int = 512,
         settings: Mapping[str, str] | None = None,
         jars: JarSet = BROKER_JARS,
@@ -102,14 +103,23 @@ class LocalBroker:
         self._settings = {**_SETTINGS, **(settings or {})}
         self._config = self._folder / "server.properties"
         self._log = self._folder / "broker.log"
-        self._ports = self._configured_ports() or _free_ports()
+        self._ports = self._configured_ports() or (port or free_port(), free_port())
+        if port is not None and port != self._ports[0]:
+            raise ConfigError(
+                f"{self._config} is for port {self._ports[0]}, not {port}; move {folder} away, or use that"
+            )
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """Where clients connect, such as ``127.0.0.1:41207``; the same after restarts."""
-        return f"{_HOST}:{self._ports[0]}"
+        return f"{HOST}:{self._ports[0]}"
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether it was started, and has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
 
     def start(self) -> None:
         """Start it and wait until it is up; does nothing if it is running.
@@ -169,7 +179,7 @@ class LocalBroker:
         port, controller_port = self._ports
         # Written under another name until the data is ready, so that an interrupted start begins again.
         draft = self._folder / "server.properties.new"
-        own = {"host": _HOST, "port": port, "controller_port": controller_port, "data": data}
+        own = {"host": HOST, "port": port, "controller_port": controller_port, "data": data}
         draft.write_text("".join(f"{name}={value.format(**own)}\n" for name, value in self._settings.items()))
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22].replace("-", "A")
         tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
@@ -239,13 +249,6 @@ def java_command(jars: JarSet, heap_mb: int) -> list[str]:
     options += shlex.split(use_archive(broker_archive(paths, java)))
     # An archive is valid only for the same jars in the same order.
     return [str(java.launcher), *options, "-cp", os.pathsep.join(map(str, paths))]
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as two:
-        for sock in (one, two):
-            sock.bind((_HOST, 0))
-        return one.getsockname()[1], two.getsockname()[1]
 
 
 def _last_lines(output: bytes) -> str:

