@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from deltalake import DeltaTable
 
 from flushtracker.cli import main
 from flushtracker.config.config_keys import PROGRAMS
@@ -19,6 +20,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import sql_table
 from flushtracker.shapes.shapes_file import load_shapes
 from tests.support.brokers import Broker
+from tests.support.foreign_readers import duckdb_rows
 from tests.support.processes import run_to_end
 from tests.support.running_command import RunningCommand
 from tests.support.shop_database import APPLICATION, printed_statements, run_all, shop_server
@@ -42,7 +44,10 @@ def test_every_row_of_a_database_comes_to_its_readers(
     capsys: pytest.CaptureFixture[str],
     topic_name: Callable[[str], str],
 ) -> None:
-    """All of sixteen tables: the rows from before, and what the application does once everything runs."""
+    """All of sixteen tables: the rows from before, and what the application does once everything runs.
+
+    The readers are `read`, DuckDB with the query of docs/shape_log.md, and HTTP.
+    """
     url = f"postgresql://capture@127.0.0.1:{shop.port}/postgres"
     for number in range(3):
         folder = tmp_path / f"init{number}"
@@ -70,6 +75,11 @@ def test_every_row_of_a_database_comes_to_its_readers(
                 f"the rows of {shape.id}",
                 _DEADLINE_S,
             )
+        log = str(tmp_path / "data" / "log")
+        ((server,),) = shop.execute("SELECT system_identifier FROM pg_control_system()")
+        source = f"{server}/1/flushtracker"
+        found = duckdb_rows(log, DeltaTable(log).version(), "orders", "note", source=source)
+        assert sorted(found, key=str) == sorted(shop.execute("SELECT id::text, note FROM public.orders"), key=str)
         served = re.findall(r"every shape has its rows: (\S+shape=)", up.output())[0]
         page = run_to_end(["curl", "--silent", "--fail", f"{served}ProjectMembers&offset=-1"], timeout=60).stdout
         assert [each["value"] for each in json.loads(page) if "value" in each][-1]["Role"] == "y"
