@@ -97,9 +97,6 @@ class RoundsServer(TailServer):
 
     def publish(self, shapes: dict[str, Outcome]) -> None:
         """A poll has found this."""
-        for seen in shapes.values():
-            if isinstance(seen, SeenShape):
-                self.tails.drop_logged(seen)
         self.is_due = True
         self.poller._publish(TableView(shapes=shapes, began_s=self.now_s))
 

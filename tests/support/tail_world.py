@@ -129,7 +129,6 @@ class TailWorld(TailSource):
         for shape_id in SHAPES:
             if (view := self.seen(shape_id)) is not None:
                 server.views[shape_id] = view
-                server.tails.drop_logged(view)
 
     def pass_time(self) -> None:
         self.now_s += self.rng.choice([10, 130])

@@ -35,9 +35,6 @@ from flushtracker.wal.log_offset import LogOffset
 MOST_TRANSACTION_BYTES: Final = 1 << 20
 """The most memory for a transaction. The log serves larger ones."""
 
-_KEPT: Final = 20_000
-"""How many transactions are kept although the log has them, for clients that come back: many are late together."""
-
 _TRANSACTION_BYTES: Final = 850
 """The memory that a transaction takes besides its items: its objects, and a list per column."""
 _ITEM_BYTES: Final = 100
@@ -161,10 +158,6 @@ class ShapeTail:
     def shown_upto(self, number: int | None) -> int | None:
         """The last transaction that is shown during the round ``number``; ``None`` if all are."""
         return self._held[1] if self._held is not None and self._held[0] == number else None
-
-    def drop_logged(self, tx: int) -> None:
-        """Drop the oldest transactions, now that the log has all up to ``tx``; the last ones of these are kept."""
-        self._drop_oldest(self._count_up_to(tx) - _KEPT)
 
     def shrink(self, memory_bytes: int) -> None:
         """Drop the oldest transactions until the rest takes at most so much, and the open one if that is not enough."""

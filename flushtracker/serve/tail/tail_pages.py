@@ -83,12 +83,8 @@ class TailPages:
         self.tails.ask((seen.found.source, seen.shape_id), self._now_s())
         return self.tails.page(seen, follower.handle, place, _PAGE_BYTES)
 
-    def on_view(self, view: TableView) -> None:
-        """Drop what the log has by now, and the shapes that nobody asks for any more."""
-        for _, shape_id in self.tails.asked:
-            seen = view.shapes.get(shape_id)
-            if isinstance(seen, SeenShape):
-                self.tails.drop_logged(seen)
+    def on_view(self, _: TableView) -> None:
+        """Forget the shapes that nobody asks for any more."""
         self.tails.expire(self._now_s())
 
 

@@ -1,5 +1,8 @@
 """``Tails``: the tails of all shapes that clients ask for, within a bound of memory.
 
+They take all of it, and so keep what the log has long since: a client that is late, among thousands that are, would
+need a read of the log for its place alone.
+
 A shape that nobody has asked for in ``poller.FORGET_S`` has no tail, and its events need not be read:
 :attr:`Tails.asked`. It does not matter which events are left out, nor when: the next one says what it follows.
 
@@ -104,14 +107,6 @@ class Tails:
         self._tails.clear()
         self._found.clear()
         self.memory_bytes = 0
-
-    def drop_logged(self, seen: SeenShape) -> None:
-        """Drop what the log has by now."""
-        tail = self._tails.get(_key(seen))
-        if tail is not None:
-            before = tail.memory_bytes
-            tail.drop_logged(seen.tx)
-            self.memory_bytes += tail.memory_bytes - before
 
     def page(self, seen: SeenShape, handle: Handle, place: int, most_bytes: int) -> TailPage | None:
         """What a client at ``place`` is shown, of about ``most_bytes``; ``None`` if only the log can tell.

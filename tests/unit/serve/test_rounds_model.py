@@ -35,7 +35,6 @@ _HAPPENS: Final = {
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that histories reach, and rounds that take many turns of the event loop."""
     monkeypatch.setattr(shape_tail, "MOST_TRANSACTION_BYTES", 4_000)
-    monkeypatch.setattr(shape_tail, "_KEPT", 3)
     monkeypatch.setattr(rounds, "AT_ONCE", 1)
     # Without a look, a server answers for thirty seconds.
     monkeypatch.setattr(rounds, "LONGEST_S", 0.01)

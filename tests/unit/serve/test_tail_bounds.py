@@ -129,17 +129,14 @@ def test_shrinks_by_whole_transactions_to_what_is_allowed() -> None:
     assert (tail.memory_bytes, tail.base) == (0, LogOffset.last_of(400))
 
 
-def test_what_the_log_has_is_counted_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_forgotten_is_counted_off() -> None:
     """For the shape, and for all."""
-    monkeypatch.setattr(shape_tail, "_KEPT", 0)
     tail = Tail(FIRST, SECOND, THIRD)
     tail.tails.ask((SOURCE, "orders"), 0)
     tail.tails.add((SOURCE, "orders"), FIRST)
-    for tx in (96, 104, 304):
-        tail.tails.drop_logged(seen(tx))
+    for shape_id in ("orders", "unknown", KEY[1]):
+        tail.tails.forget((SOURCE, shape_id))
         tail.tails.check_invariants()
-    tail.tails.forget((SOURCE, "orders"))
-    tail.tails.forget((SOURCE, "unknown"))
     assert tail.tails.memory_bytes == 0
 
 

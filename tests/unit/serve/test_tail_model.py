@@ -56,7 +56,6 @@ _FAULTS: Final[dict[str, tuple[Change, ...]]] = {
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that histories reach."""
     monkeypatch.setattr(shape_tail, "MOST_TRANSACTION_BYTES", 4_000)
-    monkeypatch.setattr(shape_tail, "_KEPT", 3)
 
 
 @pytest.mark.parametrize("seed", seeds(1, 20))

@@ -12,7 +12,6 @@ from flushtracker.serve.follower import Follower
 from flushtracker.serve.poller import FORGET_S
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.table_view import ShapeProblem, TableView
-from flushtracker.serve.tail import shape_tail
 from flushtracker.serve.tail.tail_pages import TailPages
 from flushtracker.serve.tail.tails import Tails
 from tests.support.one_tail import FIRST, KEY, MOST_BYTES, SECOND, THIRD, Tail, seen
@@ -71,9 +70,8 @@ def test_client_that_waits_is_shown_the_page_that_woke_it() -> None:
     assert (pages.answers, pages.unlinked) == (1, 0)
 
 
-def test_shape_is_watched_as_long_as_clients_ask_for_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the clock of the server, in seconds; and what the log has by a view is dropped."""
-    monkeypatch.setattr(shape_tail, "_KEPT", 0)
+def test_shape_is_watched_as_long_as_clients_ask_for_its_page() -> None:
+    """By the clock of the server, in seconds; what the log has by a view is kept for clients that are late."""
     now_s = 1_000.0
     tails = Tails(64 << 20)
     pages = TailPages(tails, PageCache(1 << 20, 1 << 20), lambda: now_s)
@@ -84,7 +82,7 @@ def test_shape_is_watched_as_long_as_clients_ask_for_its_page(monkeypatch: pytes
     now_s += FORGET_S
     pages.on_view(TableView(shapes={"users": seen(104)}))
     assert tails.asked == {KEY}
-    assert pages.page(_at(96, seen(96))) is None
+    assert pages.peek(_at(96, seen(96))) is not None
     assert pages.peek(_at(104, seen(104))) is not None
     now_s += FORGET_S + 0.001
     pages.on_view(TableView(shapes={"users": ShapeProblem(SnapshotMissingError, "")}))

@@ -90,14 +90,6 @@ def test_oldest_dropped_under_client() -> None:
     assert tail.shows(200, seen(96)) == [304]
 
 
-def test_oldest_dropped_that_the_log_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last ones are kept, for clients that come back."""
-    monkeypatch.setattr(shape_tail, "_KEPT", 1)
-    tail = Tail(FIRST, SECOND, THIRD)
-    tail.tails.drop_logged(seen(200))
-    assert [tail.shows(place, seen(place)) for place in (96, 104, 200)] == [None, [200, 304], [304]]
-
-
 def test_place_that_the_log_has_passed_is_known() -> None:
     """The log may have been restored without it: it must have that transaction, as the tail or the cut tells."""
     tail = Tail(SECOND, THIRD)
