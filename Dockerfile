@@ -31,7 +31,6 @@ RUN ln -s "$(python -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__fi
 ENV FLUSHTRACKER_JARS=$SPARK_HOME/jars
 
 COPY README.md LICENSE ./
-COPY conf conf
 COPY jobs jobs
 COPY docs/runbook.md docs/
 COPY flushtracker flushtracker
