@@ -38,7 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console()
     step = "startup"
     try:
-        with Demo(arguments.data, _print_status, arguments.log_format) as demo:
+        with Demo(
+            arguments.data, _print_status, arguments.log_format, prefers_default_ports=console.is_terminal
+        ) as demo:
             stop.interrupts = False
             config = demo.config
             slot = SlotView(config, [demo.status_url])

@@ -64,10 +64,18 @@ class Demo:
     """All parts, with their data, configuration and logs in ``folder``.
 
     They run inside the block, which can be entered only once. They stop when the block or this process ends, for any
-    reason. ``say`` is called with a line for each part that starts or stops.
+    reason. ``say`` is called with a line for each part that starts or stops. With ``prefers_default_ports``, the ports
+    are those that the documentation names, if they are free. Another program may take them before they are in use.
     """
 
-    def __init__(self, folder: Path, say: Callable[[str], None], log_format: LogFormat = "text") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        say: Callable[[str], None],
+        log_format: LogFormat = "text",
+        *,
+        prefers_default_ports: bool = False,
+    ) -> None:
         self._folder = folder.absolute()
         self._say = say
         self._started_s = time.monotonic()
@@ -77,7 +85,7 @@ class Demo:
         self._parts = ExitStack()
         self._workload = ExitStack()
         self._mark = socket.socket(socket.AF_UNIX)
-        status_port, http_port = _ports(self._mark)
+        status_port, http_port = _ports(self._mark) if prefers_default_ports else _free_ports()
         self.status_url = f"http://{HOST}:{status_port}"
         """The tracker's status, metrics and page."""
         self.shapes_url = f"http://{HOST}:{http_port}/v1/shape"
@@ -217,8 +225,12 @@ def _ports(mark: socket.socket) -> tuple[int, int]:
         for port in (*range(STATUS_PORT, STATUS_PORT + len(PROGRAMS)), HTTP_PORT):
             socket.create_server((HOST, port)).close()
     except OSError:
-        return free_ports(len(PROGRAMS)), free_port()
+        return _free_ports()
     return STATUS_PORT, HTTP_PORT
+
+
+def _free_ports() -> tuple[int, int]:
+    return free_ports(len(PROGRAMS)), free_port()
 
 
 def filled(text: str, variables: Mapping[str, str]) -> str:

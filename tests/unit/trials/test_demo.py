@@ -175,7 +175,7 @@ def test_programs_of_a_wheel_in_an_environment_inside_the_checkout_are_the_wheel
 
 def test_demos_that_start_side_by_side_have_different_ports(tmp_path: Path) -> None:
     """The first has the defaults, which the README names, unless they are in use."""
-    demos = [Demo(tmp_path / name, lambda _: None) for name in "abc"]
+    demos = [Demo(tmp_path / name, lambda _: None, prefers_default_ports=True) for name in "abc"]
     assert len({demo.shapes_url for demo in demos} | {demo.status_url for demo in demos}) == 6
     assert KEYS["serve.listen"].default == f"127.0.0.1:{HTTP_PORT}"
     assert KEYS["status.listen"].default == f"127.0.0.1:{STATUS_PORT}"
