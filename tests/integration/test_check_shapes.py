@@ -7,6 +7,7 @@ import pytest
 
 from flushtracker.cli import main
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.operate.shapes.catalog_check import CAPTURE_SETS_IT
 
 _TABLES: Final = (
     "CREATE TABLE users (id int PRIMARY KEY, region text NOT NULL, age int)",
@@ -69,9 +70,12 @@ def test_every_problem_is_listed_with_its_line(
         "line 13: shape 'syntax': where \"id >\" is not one SQL condition",
         "line 14: shape 'unkeyed': no replica identity: public.unkeyed; PostgreSQL would refuse their updates and",
     ]
-    assert lines[-2].endswith('; ALTER TABLE "public"."unkeyed" REPLICA IDENTITY USING INDEX "unkeyed_id_key"')
+    assert lines[-3].endswith('; ALTER TABLE "public"."unkeyed" REPLICA IDENTITY USING INDEX "unkeyed_id_key"')
     assert [line[: len(start)] for line, start in zip(lines, expected, strict=False)] == expected
-    assert lines[len(expected) :] == [f"12 shapes, {len(expected)} problems {lines[-1][lines[-1].index('(') :]}"]
+    assert lines[len(expected) :] == [
+        f"note: {CAPTURE_SETS_IT}",
+        f"12 shapes, {len(expected)} problems {lines[-1][lines[-1].index('(') :]}",
+    ]
     assert exit_code == 1
     right = _SHAPES.splitlines(keepends=True)[:2]
     exit_code, (line,) = checked(tmp_path, capsys, "".join(right), "--connection", connection)

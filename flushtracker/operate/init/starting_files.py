@@ -66,7 +66,10 @@ def shape_text(candidate: Candidate) -> str:
     if candidate.left_out:
         names = printable(", ".join(candidate.left_out))
         return f"{text}# Without {names}: no shape can have values that are names.\n{columns}\n"
-    condition = '# where: "…"   # which rows, as a condition of SQL on columns of the replica identity\n'
+    condition = (
+        '# where: "…"   # which rows, as a condition of SQL on columns of the replica identity, or on any: '
+        "capture.replica_identity: full\n"
+    )
     return f"{text}# Without these two, a shape has all columns and all rows:\n# {columns}\n{condition}"
 
 

@@ -18,6 +18,11 @@ from flushtracker.shapes.old_rows import lacked_by_new_partitions, new_partition
 from flushtracker.shapes.unpublished import is_unpublished
 
 _NAME: Final = {"application_name": "flushtracker_check"}
+_FULL: Final = "REPLICA IDENTITY FULL"
+CAPTURE_SETS_IT: Final = (
+    f"with capture.replica_identity: full, capture sets {_FULL} by itself, where that breaks no statement and it "
+    "manages the publication"
+)
 
 
 def catalog_errors(
@@ -51,6 +56,8 @@ def catalog_problems(
         for definition, table in resolved
         if (lacked := lacked_by_new_partitions(definition, table))
     ]
+    if any(_FULL in str(error) for error in found):
+        left_out.append(f"note: {CAPTURE_SETS_IT}")
     return list(found), notes + left_out
 
 
