@@ -125,6 +125,9 @@ class RandomWhere:
             return "NULL"
         if oid in _NUMERIC_TYPES and text[-1].isdigit() and roll < 0.55:
             return text
+        if oid in (sql.DATE, sql.TIMESTAMP, sql.TIMESTAMPTZ) and roll < 0.2:
+            # As JavaScript writes them; a type without a time zone ignores the offset.
+            text = self._rng.choice(["2024-02-29T23:59:59.999Z", "2024-03-01T00:00:00.000Z"])
         if roll < 0.75 or oid == sql.BPCHAR:
             return quoted(text)
         return f"{quoted(text)}::{SQL_TYPES[DOMAINS.get(oid, oid)]}"

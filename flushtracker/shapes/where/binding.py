@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from flushtracker.errors import DecodeError
 from flushtracker.shapes.where import sql_values
-from flushtracker.shapes.where.letter_case import case_variants, has_other_letters
+from flushtracker.shapes.where.letter_case import LetterCase, case_variants, has_other_letters
 from flushtracker.shapes.where.number_values import is_single
 from flushtracker.shapes.where.operands import Operand, Operands
 from flushtracker.shapes.where.operators import (
@@ -229,8 +229,9 @@ class _Binder:
 
     def _like(self, node: Like) -> Condition:
         matches = constantly(None) if node.pattern is None else mapped(node.pattern.matcher(), operator.itemgetter(0))
+        cases: tuple[LetterCase, ...] = ("lower",) if node.ignore_case else ()
         if isinstance(node.operand, CaseMapping):
-            return self._unanimous(node.operand, self._text_of(node.operand), matches)
+            return self._unanimous((node.operand.case, *cases), self._text_of(node.operand), matches)
         operand = self._operand(node.operand)
         if not operand.is_one_of(*TEXTS):
             raise self._refused(f"has {operand} {node.written_as} a pattern", f"use {node.written_as} with text")
@@ -240,7 +241,7 @@ class _Binder:
         else:
             text = self._operands.typed(operand, TYPES[sql_values.TEXT])
         if node.ignore_case:
-            return self._unanimous(CaseMapping("lower", node.operand), text, matches)
+            return self._unanimous(cases, text, matches)
         return lambda values: matches([text(values)])
 
     def _text_of(self, mapping: CaseMapping) -> Evaluate:
@@ -269,21 +270,26 @@ class _Binder:
                     "case depends on the collation",
                     "compare the text as it is stored",
                 )
-        return self._unanimous(mapping, self._text_of(mapping), compile_test(operands))
+        return self._unanimous((mapping.case,), self._text_of(mapping), compile_test(operands))
 
-    def _unanimous(self, mapping: CaseMapping, text: Evaluate, test: Condition) -> Condition:
-        """The outcome of ``test`` for a text in lower or upper case, if it does not depend on the collation."""
-        case, error = mapping.case, self._operands.table
+    def _unanimous(self, cases: Sequence[LetterCase], text: Evaluate, test: Condition) -> Condition:
+        """The outcome of ``test`` for a text that is mapped to these cases, one after the other, if it does not depend
+        on the collation.
+        """
+        error = self._operands.table
 
         def outcome(values: Values) -> bool | None:
             value = text(values)
             if value is None:
                 return test([None])
-            outcomes = {test([variant]) for variant in case_variants(value, case)}
+            variants = {value}
+            for case in cases:
+                variants = {variant for each in variants for variant in case_variants(each, case)}
+            outcomes = {test([variant]) for variant in variants}
             if len(outcomes) > 1:
                 raise DecodeError(
-                    f"{error}: where cannot be evaluated for a row, because it has a letter whose {case} case depends "
-                    "on the database's collation, such as İ or ß; compare the text as it is stored"
+                    f"{error}: where cannot be evaluated for a row, because it has a letter whose {cases[0]} case "
+                    "depends on the database's collation, such as İ or ß; compare the text as it is stored"
                 )
             return outcomes.pop()
 

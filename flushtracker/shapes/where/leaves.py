@@ -97,9 +97,6 @@ def like(operand: Node, pattern: Node, escape: str, *, ignore_case: bool) -> Lik
     name = "ILIKE" if ignore_case else "LIKE"
     if not isinstance(pattern, Constant) or not pattern.may_be_text:
         raise refused(f"{name} with a pattern that is not a string literal", "use a string literal")
-    if ignore_case and isinstance(operand, CaseMapping):
-        # Each letter would be mapped twice, but only one mapping is checked for differences between collations.
-        raise refused(f"ILIKE of {operand}", "use LIKE")
     if pattern.text is None:
         return Like(operand, None, ignore_case)
     if (ignore_case or isinstance(operand, CaseMapping)) and has_other_letters(pattern.text):

@@ -1,6 +1,7 @@
 """The operands of a condition for one table: columns and literals with their types, and how to evaluate them."""
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,7 @@ from flushtracker.shapes.where.three_valued import Evaluate, constantly, mapped
 from flushtracker.shapes.where.tree import Constant, EnumName
 from flushtracker.wal.changes import Column, Relation, Row
 
+_JAVASCRIPT_TIME: Final = re.compile(r"(([0-9]{4}-[0-9]{2}-[0-9]{2})T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3})Z")
 _KEEP_BLANKS: Final = (*sql_values.TEXTS, "enum", "uuid")
 
 
@@ -42,13 +44,21 @@ def literal_value(constant: Constant, *targets: SqlType) -> Value:
     if constant.text is None:
         return None
     own = targets[0] if constant.type_oid is None else TYPES[constant.type_oid]
-    value = own.parse(constant.text if own.family in _KEEP_BLANKS else constant.text.strip(sql_values.BLANKS))
+    value = _parsed(constant.text if own.family in _KEEP_BLANKS else constant.text.strip(sql_values.BLANKS), own)
     try:
         for target in targets:
             value, own = sql_values.converted(value, own, target), target
     except OverflowError as error:
         raise ValueError("out of range") from error
     return value
+
+
+def _parsed(text: str, sql_type: SqlType) -> Value:
+    """A literal's value; JavaScript writes UTC beside every time, and types without a time zone ignore that."""
+    if sql_type.family == "datetime" and (found := _JAVASCRIPT_TIME.fullmatch(text)) is not None:
+        value = TYPES[sql_values.TIMESTAMP].parse(found[1])
+        return value if sql_type.oid == sql_values.TIMESTAMP else sql_type.parse(found[2])
+    return sql_type.parse(text)
 
 
 class Operands:
