@@ -1,5 +1,7 @@
 """``Parts``: what the server's answers are made of."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from flushtracker.config.serve_config import SubsetRules
@@ -39,6 +41,24 @@ class Parts:
     def log_flights_for(self, seen: SeenShape) -> SingleFlight:
         """The threads that read this shape's log for clients."""
         return self.log_flights if seen.selection is None or self.on_demand is None else self.on_demand.log_flights
+
+    def check_for(self, seen: SeenShape, check: Callable[[], None]) -> Callable[[], None]:
+        """What a read for clients of this shape calls between its steps."""
+        if seen.selection is None or self.on_demand is None:
+            return check
+        precedence = self.on_demand.precedence
+
+        def stand_back() -> None:
+            precedence.stand_back()
+            check()
+
+        return stand_back
+
+    def answering(self, seen: SeenShape) -> AbstractContextManager[None]:
+        """Enter this while a client waits for a read of this shape's log."""
+        if seen.selection is not None or self.on_demand is None:
+            return nullcontext()
+        return self.on_demand.precedence.answering()
 
     def row_flights_for(self, seen: SeenShape) -> SingleFlight:
         """The threads that read this shape's rows for clients."""

@@ -79,11 +79,14 @@ class Poller:
         self._fresh: list[tuple[float, asyncio.Future[None]]] = []
         self._changes: dict[tuple[str, bool], dict[Waiter, int]] = {}
         """The waiters for a shape's changes after a transaction; if true, also for changes of its cut."""
+        self._last: set[Waiter] = set()
+        """Those that a round wakes after the others."""
         self.rounds = Rounds(self._concerned, now_s)
         self._known: Mapping[str, Outcome] = {}
         """The shapes when the last round began, as which they are shown until it ends."""
         self._changed_ids: dict[str, None] = {}
         """The shapes whose waiters the next round wakes in any case, in order."""
+        self._is_looking = False
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -118,6 +121,11 @@ class Poller:
     @property
     def is_closed(self) -> bool:
         return self._stopped
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is looking at the tables, or waking clients; for any thread."""
+        return self._is_looking or self.rounds.is_running
 
     @property
     def waiting(self) -> int:
@@ -158,14 +166,17 @@ class Poller:
             raise UnavailableError("the shape was not looked at in time")
         return found
 
-    def changed(self, shape_id: str, after_tx: int = -1, *, or_cut: bool = False) -> Waiter:
+    def changed(self, shape_id: str, after_tx: int = -1, *, or_cut: bool = False, is_last: bool = False) -> Waiter:
         """Done when the shape has changed since the last view, or the poller is closed; call :meth:`drop` in the end.
 
-        Transactions up to ``after_tx`` are no change. With ``or_cut``, another cut is one.
+        Transactions up to ``after_tx`` are no change. With ``or_cut``, another cut is one. A waiter that ``is_last`` is
+        woken after the others, and not by :meth:`wake`.
         """
         future = asyncio.get_running_loop().create_future()
         self._wanted[shape_id] = self._now_s()
         self._changes.setdefault((shape_id, or_cut), {})[future] = after_tx
+        if is_last:
+            self._last.add(future)
         if self._stopped:
             future.set_result(None)
         return future
@@ -173,6 +184,7 @@ class Poller:
     def drop(self, shape_id: str, future: Waiter, *, or_cut: bool = False) -> None:
         """Stop waiting with this future."""
         self.rounds.resumed(future)
+        self._last.discard(future)
         waiting = self._changes.get((shape_id, or_cut))
         if waiting is not None:
             waiting.pop(future, None)
@@ -180,7 +192,10 @@ class Poller:
                 del self._changes[shape_id, or_cut]
 
     def wake(self, shape_ids: Collection[str]) -> int:
-        """Wake those that wait for changes of these shapes, by the next round; return how many wait now."""
+        """Wake those that wait for changes of these shapes, by the next round; return how many wait now.
+
+        Those that are last wait for a look.
+        """
         self._changed_ids.update(dict.fromkeys(shape_ids))
         waiting = sum(len(self._changes.get((each, or_cut), ())) for each in {*shape_ids} for or_cut in (False, True))
         self.rounds.begin()
@@ -196,14 +211,19 @@ class Poller:
         before, self._known = self._known, self.view.shapes
         changed, self._changed_ids = self._changed_ids, {}
         places = [(shape_id, or_cut) for shape_id in changed for or_cut in (False, True)]
-        found = [waiter for place in places for waiter in self._changes.get(place, ())]
+        found = [waiter for place in places for waiter in self._changes.get(place, ()) if waiter not in self._last]
         if before is self._known:
             return found
+        last = list[Waiter]()
         for (shape_id, or_cut), waiting in self._changes.items():
             known, now = before.get(shape_id), self._known.get(shape_id)
-            if now is not None and shape_id not in changed:
-                found += [waiter for waiter, tx in waiting.items() if is_update(known, now, tx, or_cut=or_cut)]
-        return found
+            if now is None:
+                continue
+            for waiter, tx in waiting.items():
+                is_last = waiter in self._last
+                if (is_last or shape_id not in changed) and is_update(known, now, tx, or_cut=or_cut):
+                    (last if is_last else found).append(waiter)
+        return found + last
 
     async def _fresh_poll(self) -> None:
         if self._stopped:
@@ -233,6 +253,7 @@ class Poller:
             self._wake.clear()
             began_s = self._now_s()
             next_s = began_s + self._poll_s
+            self._is_looking = True
             try:
                 if tables is None or began_s - opened_s > _REOPEN_S:
                     tables, opened_s = self._reopened(tables), began_s
@@ -243,6 +264,8 @@ class Poller:
             else:
                 tables = tables if self._is_usable else None
                 self._call(self._publish, view)
+            finally:
+                self._is_looking = False
 
     def _reopened(self, tables: OpenTables | None) -> OpenTables:
         """The newly opened tables, or the open ones if they are the same."""

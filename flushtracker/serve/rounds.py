@@ -42,17 +42,18 @@ class Rounds:
     @property
     def holding(self) -> int | None:
         """The number of the round that holds back what is new; ``None`` if all is shown."""
-        is_held = self._is_running or self._is_due
+        is_held = self.is_running or self._is_due
         return self._number if is_held and self._now_s() - self._began_s < LONGEST_S else None
 
     @property
-    def _is_running(self) -> bool:
+    def is_running(self) -> bool:
+        """Whether it is waking clients; for any thread."""
         return bool(self._queue or self._woken)
 
     def begin(self) -> None:
         """Begin a round, or the next one after the one that is running."""
         self._is_due = True
-        if not self._is_running:
+        if not self.is_running:
             self._continue()
 
     def resumed(self, waiter: Waiter) -> None:
@@ -72,7 +73,7 @@ class Rounds:
     def _continue(self) -> None:
         self._is_scheduled = False
         self._wake()
-        if self._is_due and not self._is_running:
+        if self._is_due and not self.is_running:
             self._is_due = False
             self._number += 1
             self._began_s = self._now_s()

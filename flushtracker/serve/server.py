@@ -82,7 +82,7 @@ class Served:
             pages=pages,
             states=StateCache(disk, _STATES_S),
             tail_pages=tail,
-            on_demand=OnDemand.of(config.on_demand, config.on_demand_definitions) if config.on_demand else None,
+            on_demand=_on_demand(config, poller),
             subset_rules=config.subsets,
         )
         self.tail_reader: TailReader | None = None
@@ -106,6 +106,12 @@ class Served:
             self.tail_reader.close()
         for flights in self.parts.flights:
             flights.close()
+
+
+def _on_demand(config: ServeConfig, poller: Poller) -> OnDemand | None:
+    if not config.on_demand:
+        return None
+    return OnDemand.of(config.on_demand, config.on_demand_definitions, lambda: poller.is_busy)
 
 
 def _tail_reader(config: TailConfig, tails: Tails, wake: "Wake") -> "TailReader":

@@ -131,7 +131,8 @@ class ShapeAnswers:
         while True:
             # The wait begins before the shape is looked up, so that no change in between is missed.
             place = max(follower.tx, follower.sent_lsn)
-            changed = self._poller.changed(shape_id, place, or_cut=follower.cuts)
+            is_last = follower.seen.selection is not None
+            changed = self._poller.changed(shape_id, place, or_cut=follower.cuts, is_last=is_last)
             try:
                 follower = require_current(follower.at(await self._looks.look(shape_id, follower.seen.selection)))
                 tail = self._tail_for(follower)
@@ -145,6 +146,8 @@ class ShapeAnswers:
                 self._poller.drop(shape_id, changed, or_cut=follower.cuts)
             if disconnected.done():
                 raise DisconnectedError
+            if is_last and self._parts.on_demand is not None:
+                await self._parts.on_demand.precedence.turn()
             is_late = self._now_s() >= end_s or self._poller.is_closed
 
     async def page(self, follower: Follower) -> Page:
@@ -169,13 +172,17 @@ class ShapeAnswers:
         parts, seen, position, key = self._parts, follower.seen, follower.position, _page_key(follower)
 
         def read(flight: Flight[list[Page]]) -> list[Page]:
-            return parts.reads.log_pages(seen, position, flight.check, is_proven=follower.is_proven)
+            check = parts.check_for(seen, flight.check)
+            check()
+            return parts.reads.log_pages(seen, position, check, is_proven=follower.is_proven)
 
         def keep(pages: list[Page]) -> None:
             parts.pages.add(key, pages)
 
         try:
-            pages = await parts.log_flights_for(seen).share((key, seen.found.version), read, keep, group=seen.shape_id)
+            with parts.answering(seen):
+                flights = parts.log_flights_for(seen)
+                pages = await flights.share((key, seen.found.version), read, keep, group=seen.shape_id)
         except RefetchError as error:
             if error.unsent_tx is not None:
                 parts.states.begin_after(follower.handle, error.unsent_tx)
@@ -240,7 +247,7 @@ class ShapeAnswers:
         parts = self._parts
 
         def read(flight: Flight[StateRows]) -> StateRows:
-            return parts.reads.state(seen, begun, at, flight.check, flight.show)
+            return parts.reads.state(seen, begun, at, parts.check_for(seen, flight.check), flight.show)
 
         def keep(state: StateRows) -> None:
             parts.states.add(state, self._now_s())

@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from itertools import islice
 from threading import Event
 from traceback import clear_frames
 from typing import Any, Final, Generic, TypeVar
@@ -214,6 +215,7 @@ class SingleFlight:
         """Start queued reads, as far as threads are free; those of a stalled group stay in the queue."""
         free = self._threads + min(len(stalled), self._spare) - len(self._running)
         groups = {*stalled.values()} - {None}
-        ready = [flight for flight in self._queued if flight.group not in groups] if free > 0 else []
-        for flight in ready[:free]:
+        ready = (flight for flight in self._queued if flight.group not in groups)
+        # A thousand definitions on demand may be queued.
+        for flight in [*islice(ready, max(free, 0))]:
             self._queued.pop(flight)()

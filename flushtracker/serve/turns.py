@@ -13,10 +13,10 @@ AT_ONCE: Final = 10
 
 
 class Turns:
-    """For the event loop."""
+    """For the event loop; lets ``at_once`` through in one turn."""
 
-    def __init__(self) -> None:
-        self._left = AT_ONCE
+    def __init__(self, at_once: int = AT_ONCE) -> None:
+        self._at_once = self._left = at_once
         self._queue: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
 
@@ -37,7 +37,7 @@ class Turns:
 
     def _next(self) -> None:
         self._is_scheduled = False
-        self._left = AT_ONCE
+        self._left = self._at_once
         while self._queue and self._left:
             turn = self._queue.popleft()
             if not turn.done():

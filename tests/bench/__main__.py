@@ -19,6 +19,7 @@ from tests.bench import (
     lifetime,
     loop_memory,
     memory,
+    on_demand,
     reads,
     serving,
     store,
@@ -52,6 +53,7 @@ LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "lifetime": lifetime.tables,
     "loop_memory": loop_memory.tables,
     "memory": memory.tables,
+    "on_demand": on_demand.tables,
     "store": store.tables,
     "store_requests": store_requests.tables,
 }

@@ -179,7 +179,7 @@ async def _follow(parts: _Parts, run: Run, rate: int, seconds: float) -> None:
     for sse in (False, True):
         for server, port in parts.ports.items():
             times = run.times[f"{server}, {'events' if sse else 'polling'}"] = {}
-            clients.append(LiveClient(port, _SHAPE, _noted(times), sse=sse))
+            clients.append(LiveClient(port, f"shape={_SHAPE}", _noted(times), sse=sse))
     tasks = [asyncio.create_task(client.run()) for client in clients]
     await asyncio.sleep(3)
     context = multiprocessing.get_context("spawn")

@@ -186,7 +186,7 @@ class _Latencies:
                 reached[0] = last
 
         # Each has an address of its own range: so many connections need more ports than one address has.
-        return LiveClient(port, "users", got, sse=sse, address=f"127.0.{number // 20_000 + 1}.1")
+        return LiveClient(port, "shape=users", got, sse=sse, address=f"127.0.{number // 20_000 + 1}.1")
 
     def cells(self) -> str:
         ends = np.cumsum(self.counts)
@@ -266,7 +266,7 @@ async def _followed_without_writers(stage: _Stage, server: ServerProcess, count:
         place = body.rfind(b'"lsn":"')
         reached[0] = reached[0] if place < 0 else (int(body[place + 7 :].partition(b'"')[0]) - _FIRST) // _STEP
 
-    task = asyncio.create_task(LiveClient(server.port, "users", got).run())
+    task = asyncio.create_task(LiveClient(server.port, "shape=users", got).run())
     await asyncio.sleep(3)
     before_mb = server.resident_kb() / 1e3
     with stage.published(_FAST, log=False, count=count) as produced_s:
@@ -288,7 +288,7 @@ def _skipped(rate: int, seconds: float) -> list[str]:
 
 
 async def _idle(stage: _Stage, server: ServerProcess, rate: int, seconds: float) -> list[str]:
-    task = asyncio.create_task(LiveClient(server.port, "users", lambda *_: None).run())
+    task = asyncio.create_task(LiveClient(server.port, "shape=users", lambda *_: None).run())
     await asyncio.sleep(3)
     with stage.published(max(rate, 1), log=False, shape_id="orders"):
         await asyncio.sleep(5)

@@ -22,13 +22,14 @@ Got = Callable[[bytes, float], None]
 
 
 class LiveClient:
-    """``got`` is called with the messages of each answer, and when they came (``time.time``).
+    """``asked`` says which shape, as in ``shape=users``; ``got`` is called with the messages of each answer, and when
+    they came (``time.time``).
 
     ``address`` is the client's own, because so many connections need more ports than one address has.
     """
 
-    def __init__(self, port: int, shape: str, got: Got, *, sse: bool = False, address: str = "127.0.0.1") -> None:
-        self._port, self._shape, self._got, self._sse, self._address = port, shape, got, sse, address
+    def __init__(self, port: int, asked: str, got: Got, *, sse: bool = False, address: str = "127.0.0.1") -> None:
+        self._port, self._asked, self._got, self._sse, self._address = port, asked, got, sse, address
         self.answers = self.refusals = 0
         self._place = b"offset=now"
 
@@ -50,7 +51,7 @@ class LiveClient:
                 is_stream = self._sse and b"live=true" in self._place
                 # HTTP/1.0 has no chunks.
                 version, more = (b"1.0", b"&live_sse=true") if is_stream else (b"1.1", b"")
-                target = b"/v1/shape?shape=%s&%s%s" % (self._shape.encode(), self._place, more)
+                target = b"/v1/shape?%s&%s%s" % (self._asked.encode(), self._place, more)
                 writer.write(b"GET %s HTTP/%s\r\nhost: localhost\r\n\r\n" % (target, version))
                 head = await reader.readuntil(b"\r\n\r\n")
                 if b" 200 " not in head[:16]:

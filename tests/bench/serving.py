@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
@@ -74,11 +74,14 @@ def _line(names: list[str], header: list[str], measure: Callable[..., list[str]]
 
 
 class ServerProcess:
-    """``flushtracker serve`` on the first core; its tail is on ``brokers``, if there are any."""
+    """``flushtracker serve`` on the first core, with more keys of ``serve``; its tail is on ``brokers``, if there are
+    any.
+    """
 
-    def __init__(self, folder: Path, log: str, clients: int, brokers: str = "") -> None:
+    def __init__(self, folder: Path, log: str, clients: int, brokers: str = "", **serve: Any) -> None:
         self.port, self.status_port = free_port(), free_port()
-        config = configuration(folder, log, self.port, self.status_port, connections=clients + 10, tail=bool(brokers))
+        keys = {"connections": clients + 10, "tail": bool(brokers), **serve}
+        config = configuration(folder, log, self.port, self.status_port, **keys)
         if brokers:
             change_config(config, {"kafka": brokers})
         command = ["taskset", "-c", "0", sys.executable, "-m", "flushtracker", "serve", "--config", str(config)]

@@ -12,7 +12,7 @@ from flushtracker.serve.table_view import TableView
 from flushtracker.serve.turns import Turns
 from tests.support.folded_log import dated
 from tests.support.sample_registry import register, shape_entry, table_entry
-from tests.support.serve_client import Client, Server
+from tests.support.serve_client import Client, Server, serving
 from tests.support.shape_log_rows import append, inserts
 from tests.support.tail_servers import PublishedRows, publish, schema_of, serving_tail
 
@@ -195,6 +195,28 @@ async def test_nobody_is_answered_twice_before_all_are_answered(log: str, captur
         assert sorted(first) == sorted(second) == [*range(_CLIENTS)]
         assert {client.offset for client in crowd.clients} == {"40_0"}
         assert server.served.parts.log_flights.started == 0
+
+
+async def test_who_waits_for_a_definition_on_demand_is_woken_last_and_by_no_tail(log: str) -> None:
+    """The tail has nothing for them, and the shape's own clients come first."""
+    async with serving(log, live_s=_LONG_S) as server:
+        poller = server.served.parts.poller
+        await poller.shape("users")
+        last = poller.changed("users", 10, is_last=True)
+        others = [poller.changed("users", 10) for _ in range(AT_ONCE)]
+        poller.wake(["users"])
+        assert (last.done(), {each.done() for each in others}) == (False, {True})
+        for each in others:
+            poller.drop("users", each)
+        others = [poller.changed("users", 10) for _ in range(AT_ONCE)]
+        append(log, dated(inserts(20, "b")))
+        await poller.current(fresh=True)
+        assert (last.done(), {each.done() for each in others}) == (False, {True})
+        for each in others:
+            poller.drop("users", each)
+        await asyncio.wait_for(last, 10)
+        poller.drop("users", last)
+        assert (poller.waiting, poller.rounds.is_running) == (0, False)
 
 
 async def test_health_check_is_answered_amid_a_round(log: str, capture: PublishedRows) -> None:

@@ -1,0 +1,67 @@
+"""``Precedence``: whoever reads for definitions on demand stands back while others are about to be answered.
+
+Only one thread of Python runs at a time, so each step of a look, of a read for others and of their answers would have
+to wait for these. Those steps are short, so little is lost; and nobody stands back for long, so that definitions are
+answered on a busy server, too.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from flushtracker.serve.turns import Turns
+
+STEP_S: Final = 0.05
+"""How long a step of a read stands back at most."""
+TURN_S: Final = 0.5
+"""How long a client does, before its read begins."""
+_AGAIN_S: Final = 0.002
+_AT_ONCE: Final = 2
+"""Clients that go on in one turn of the event loop: fewer than of others, who wait for the turn to end."""
+
+
+class Precedence:
+    """``is_looking``: whether a look at the tables, or a round of answers, is in progress; called in any thread.
+
+    Apart from :meth:`stand_back`, for the event loop.
+    """
+
+    def __init__(self, is_looking: Callable[[], bool]) -> None:
+        self._is_looking = is_looking
+        self._answers = 0
+        self._is_free = asyncio.Event()
+        self._is_free.set()
+        self._late: asyncio.TimerHandle | None = None
+        self._turns = Turns(_AT_ONCE)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Enter this while a client of a shape waits for a read of what follows its offset."""
+        if not self._answers:
+            self._is_free.clear()
+            self._late = asyncio.get_running_loop().call_later(TURN_S, self._is_free.set)
+        self._answers += 1
+        try:
+            yield
+        finally:
+            self._answers -= 1
+            if not self._answers:
+                self._free()
+
+    def _free(self) -> None:
+        self._is_free.set()
+        if self._late is not None:
+            self._late.cancel()
+
+    async def turn(self) -> None:
+        """Wait until the clients of shapes are answered, and then for those who wait here, too; a few go on at once."""
+        await self._is_free.wait()
+        await self._turns.wait()
+
+    def stand_back(self) -> None:
+        """In the thread of a read: wait for the others."""
+        end_s = time.monotonic() + STEP_S
+        while (self._answers or self._is_looking()) and time.monotonic() < end_s:
+            time.sleep(_AGAIN_S)

@@ -1,0 +1,55 @@
+"""Definitions on demand stand back while a look, or an answer to others, is in progress, but not for long."""
+
+import asyncio
+import time
+
+import pytest
+
+from flushtracker.serve.on_demand import precedence
+from flushtracker.serve.on_demand.precedence import Precedence
+
+
+async def test_clients_on_demand_go_on_once_the_others_are_answered() -> None:
+    found = Precedence(lambda: False)
+    gone_on = list[int]()
+
+    async def client(number: int) -> None:
+        await found.turn()
+        gone_on.append(number)
+
+    with found.answering():
+        with found.answering():
+            waiting = [asyncio.create_task(client(number)) for number in range(5)]
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)
+        assert gone_on == []
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert len(gone_on) < 5, "all in one turn of the event loop"
+    await asyncio.gather(*waiting)
+    assert gone_on == [0, 1, 2, 3, 4]
+
+
+async def test_nobody_stands_back_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a server that is never idle, definitions are answered, too."""
+    monkeypatch.setattr(precedence, "TURN_S", 0.1)
+    found = Precedence(lambda: True)
+    with found.answering():
+        await asyncio.wait_for(found.turn(), 10)
+        began_s = time.monotonic()
+        await asyncio.to_thread(found.stand_back)
+        assert time.monotonic() - began_s >= precedence.STEP_S
+
+
+async def test_a_read_goes_on_at_once_if_nobody_else_is_answered() -> None:
+    """Also after an answer that took long."""
+    looking = [True]
+    found = Precedence(lambda: looking[0])
+    with found.answering():
+        await asyncio.sleep(0)
+    looking[0] = False
+    began_s = time.monotonic()
+    for _ in range(100):
+        found.stand_back()
+    await found.turn()
+    assert time.monotonic() - began_s < precedence.STEP_S
