@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.subset.row_order import RowOrder
 from flushtracker.shapes.bound_relation import relation_of
-from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Relation
 from tests.support.new_server import running_server
 from tests.support.seeds import in_turn
