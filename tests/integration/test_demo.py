@@ -165,6 +165,15 @@ def test_part_that_fails_ends_the_demo_with_its_last_line_and_its_exit_code(demo
     )
 
 
+def test_broker_that_is_killed_ends_the_demo_with_its_log(demo: RunningDemo) -> None:
+    demo.wait_for("starting workload")
+    os.kill(demo.pid_of("kafka.Kafka"), signal.SIGKILL)
+    assert demo.process.wait(_DEADLINE_S) == 6, demo.output()
+    assert demo.processes() == {}
+    fact = r"flushtracker demo: Kafka on 127\.0\.0\.1:\d+ has exited; its log is .*/broker/broker\.log"
+    assert re.fullmatch(fact, demo.output().splitlines()[-1])
+
+
 def test_demo_that_is_stopped_during_its_start_leaves_no_process(demo: RunningDemo) -> None:
     """SIGTERM arrives when the server has started and the broker has not."""
     demo.wait_for("starting Kafka")

@@ -45,7 +45,6 @@ id: orders-us
 table: public.orders
 where: region = 'us'
 """
-_CONNECT_TIMEOUT_SECONDS: Final = 10
 _LOCK: Final = "demo.lock"
 """Marks a demo's folder; locked while the demo runs."""
 STATUS_PORT: Final = 9464
@@ -84,6 +83,7 @@ class Demo:
         self._children: list[GuardedProcess] = []
         self._parts = ExitStack()
         self._workload = ExitStack()
+        self._broker: LocalBroker | None = None
         self._mark = socket.socket(socket.AF_UNIX)
         status_port, http_port = _ports(self._mark) if prefers_default_ports else _free_ports()
         self.status_url = f"http://{HOST}:{status_port}"
@@ -102,7 +102,7 @@ class Demo:
         with ExitStack() as parts:
             parts.enter_context(demo_folder(self._folder))
             server = LocalPostgres(self._folder / "server")
-            broker = LocalBroker(self._folder / "broker")
+            self._broker = broker = LocalBroker(self._folder / "broker")
             self._write_configuration(server, broker)
             self._say(f"data, configuration and logs are in {self._folder}")
             self._say(f"edit the files in {self._folder / _SHAPES} to add and remove shapes while it runs")
@@ -167,14 +167,10 @@ class Demo:
             failure = child.failure()
             if failure is not None:
                 raise failure
-        host, _, port = self.config.kafka.bootstrap_servers.partition(":")
-        # A broker that is only slow does not refuse connections: the kernel accepts them.
-        try:
-            socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_SECONDS).close()
-        except ConnectionRefusedError as error:
+        if self._broker is not None and self._broker.has_exited:
             raise BrokerError(
-                f"Kafka on {host}:{port} has exited; its log is {self._folder}/broker/broker.log"
-            ) from error
+                f"Kafka on {self._broker.bootstrap_servers} has exited; its log is {self._folder}/broker/broker.log"
+            )
 
     def _write_configuration(self, server: LocalPostgres, broker: LocalBroker) -> None:
         """Write the configuration without variables, so that commands in another terminal can use them."""
