@@ -61,7 +61,7 @@ def _played(seed: int) -> Counter[str]:
 Change = tuple[Callable[..., Any], str, str]
 
 _CONCERNED: Final = Poller._concerned
-_IS_RUNNING: Final = Rounds.__dict__["_is_running"].fget
+_IS_RUNNING: Final = Rounds.__dict__["is_running"].fget
 _HOLDING: Final = Rounds.__dict__["holding"].fget
 
 _FAULTS: Final[dict[str, Change]] = {
@@ -75,15 +75,15 @@ _FAULTS: Final[dict[str, Change]] = {
     "another shape is held back, too": (table_view.as_before, "now.continues(before)", "True"),
     "a round shows the view before": (_CONCERNED, "= self._known, self.view.shapes", "= self.view.shapes, self._known"),
     "a round wakes nobody for the tail": (_CONCERNED, "= self._changed_ids, {}", "= {}, {}"),
-    "a round wakes nobody for a view": (_CONCERNED, "if is_update(", "if False and is_update("),
+    "a round wakes nobody for a view": (_CONCERNED, "and is_update(", "and False and is_update("),
     "a cut wakes nobody": (_CONCERNED, "or_cut=or_cut", "or_cut=False"),
     "who waits for cuts is not woken by the tail": (_CONCERNED, "in (False, True)", "in (False,)"),
     "a round waits for who has gone before": (Rounds.resumed, "waiter.cancel()", "pass"),
     "a round waits for who has resumed": (Rounds.resumed, "self._woken.remove(waiter)", "pass"),
-    "a round begins before the last has ended": (Rounds._continue, "and not self._is_running", ""),
+    "a round begins before the last has ended": (Rounds._continue, "and not self.is_running", ""),
     "a round ends when all are woken": (_IS_RUNNING, "self._queue or self._woken", "self._queue"),
     "nothing is held back once all have resumed": (_HOLDING, "or self._is_due", ""),
-    "what comes during a round is forgotten": (Rounds.begin, "= True", "= not self._is_running"),
+    "what comes during a round is forgotten": (Rounds.begin, "= True", "= not self.is_running"),
     "the next round does not begin": (Rounds._schedule, "(self._queue or self._is_due)", "self._queue"),
     "the next of a round is not woken": (Rounds._schedule, "(self._queue or self._is_due)", "self._is_due"),
     "who waits is not woken by what the log gets": (ShapeAnswers.more, "place, or_cut", "1 << 62, or_cut"),
