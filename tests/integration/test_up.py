@@ -142,6 +142,9 @@ def test_kills_of_its_programs_lose_nothing_and_ctrl_c_ends_all_in_order(pipelin
     written = parse_lsn(str(pipeline.postgres.execute("SELECT pg_current_wal_lsn()")[0][0]))
     wait_until(lambda: pipeline.confirmed_lsn() >= written, "the slot past all that was written", _DEADLINE_S)
     assert pipeline.rows() == pipeline.table()
+    # One that was killed more than once waits before it is started again.
+    for program in _KILLED:
+        wait_until(partial(_pids, up, program), f"{program} to run", _DEADLINE_S)
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(_DEADLINE_S) == 0, up.output()[-3_000:]
     up.wait_until_gone()
