@@ -175,7 +175,10 @@ def test_an_http_server_without_a_look_fails_and_one_whose_clients_get_errors_is
     alone = structs.replace(well, tail=TailStatus("no broker answers"))
     text = "clients of the HTTP server get changes from the log alone: no broker answers"
     assert texts(alone) == {"serve_tail": text}
-    assert judge(asked((SERVE, alone)), Limits()).exit_code == 0
+    verdict = judge(asked((SERVE, alone)), Limits())
+    assert verdict.exit_code == 0
+    (found,) = (each for each in verdict.findings if each.kind == "serve_tail")
+    assert found.section == "flushtrackerservetailunread"
     assert texts(structs.replace(well, tail=TailStatus())) == {}
 
 
