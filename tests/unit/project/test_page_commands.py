@@ -61,7 +61,7 @@ def test_each_command_that_a_sentence_names_exists_with_its_options() -> None:
         or text.split()[1] not in options
     }
     assert wrong == set()
-    assert len(named) > 100
+    assert len(named) > 60
 
 
 def _subparsers() -> Mapping[str, argparse.ArgumentParser]:
