@@ -127,7 +127,7 @@ class FencedError(StateError):
 
 
 class SinkError(FlushtrackerError):
-    """A Delta table cannot be read or written, or was not created by this job."""
+    """A Delta table cannot be read or written, or was not created by this job; or its storage does not answer."""
 
     exit_code = 5
 

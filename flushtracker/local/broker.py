@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from flushtracker.errors import BrokerError, ConfigError
@@ -24,12 +23,11 @@ from flushtracker.jvm.ivy_jars import JarSet
 from flushtracker.jvm.jars import BROKER_JARS
 from flushtracker.jvm.java import check_java
 from flushtracker.local.free_ports import HOST, free_port
-from flushtracker.process.guarded_process import Guard
+from flushtracker.local.local_server import LocalServer, last_lines
 
 _STARTED: Final = "Kafka Server started"
 _START_TIMEOUT_SECONDS: Final = 120
 _STOP_TIMEOUT_SECONDS: Final = 30
-_LOG_LINES_SHOWN: Final = 5
 
 # One node needs one replica of everything. Log cleaning, deletion and the abort of timed-out transactions run almost at
 # once, so that tests can wait for them. Delays that help with many clients, such as the rebalance delay, are off. The
@@ -75,15 +73,14 @@ _JVM_OPTIONS: Final = (
 )
 
 
-class LocalBroker:
+class LocalBroker(LocalServer):
     """A Kafka broker with its data, configuration and log in ``folder``; not started yet.
 
-    As a context manager it runs inside the block. It always ends with this process. ``settings`` override the defaults
-    when its data is created; in their values, ``{port}`` and ``{controller_port}`` are replaced. ``port`` is that for
-    clients, by default any free one; raises ``ConfigError`` if the data was created for another. The environment
-    variable ``KAFKA_OPTS`` has further options for its JVM, as for Kafka's own scripts. ``jars`` may be those of an
-    older Kafka; before 3.9 that needs the setting ``controller.quorum.voters``. ``jvm_options`` apply to the broker,
-    but not to the program that formats its data.
+    ``settings`` override the defaults when its data is created; in their values, ``{port}`` and ``{controller_port}``
+    are replaced. ``port`` is that for clients, by default any free one; raises ``ConfigError`` if the data was created
+    for another. The environment variable ``KAFKA_OPTS`` has further options for its JVM, as for Kafka's own scripts.
+    ``jars`` may be those of an older Kafka; before 3.9 that needs the setting ``controller.quorum.voters``.
+    ``jvm_options`` apply to the broker, but not to the program that formats its data.
     """
 
     def __init__(
@@ -97,29 +94,22 @@ class LocalBroker:
         jvm_options: Sequence[str] = (),
     ) -> None:
         self._folder = folder.absolute()
+        super().__init__(self._folder / "broker.log")
         self._jars = jars
         self._heap_mb = heap_mb
         self._jvm_options = jvm_options
         self._settings = {**_SETTINGS, **(settings or {})}
         self._config = self._folder / "server.properties"
-        self._log = self._folder / "broker.log"
         self._ports = self._configured_ports() or (port or free_port(), free_port())
         if port is not None and port != self._ports[0]:
             raise ConfigError(
                 f"{self._config} is for port {self._ports[0]}, not {port}; move {folder} away, or use that"
             )
-        self._process: subprocess.Popen[bytes] | None = None
-        self._guard: Guard | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """Where clients connect, such as ``127.0.0.1:41207``; the same after restarts."""
         return f"{HOST}:{self._ports[0]}"
-
-    @property
-    def has_exited(self) -> bool:
-        """Whether it was started, and has ended by itself."""
-        return self._process is not None and self._process.poll() is not None
 
     def start(self) -> None:
         """Start it and wait until it is up; does nothing if it is running.
@@ -135,43 +125,21 @@ class LocalBroker:
             self._folder.mkdir(parents=True, exist_ok=True)
             if not self._config.exists():
                 self._format(java)
-            with self._log.open("ab") as log:
-                begin = log.tell()
-                # In a session of its own: Ctrl-C in the terminal must reach only this program.
-                self._process = subprocess.Popen(  # noqa: S603  our own command
-                    [*java, *self._jvm_options, "kafka.Kafka", str(self._config)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+            begin = self.log.stat().st_size if self.log.exists() else 0
+            process = self._run([*java, *self._jvm_options, "kafka.Kafka", str(self._config)], signal.SIGKILL)
         except OSError as error:
             raise ConfigError(f"the local broker cannot run in {self._folder}: {error}") from error
-        self._guard = Guard(f"kill -s KILL {self._process.pid}")
         with ExitStack() as undo:
             undo.callback(self.kill)
-            self._await_start(self._process, begin)
+            self._await_start(process, begin)
             undo.pop_all()
 
     def stop(self, timeout_s: float = _STOP_TIMEOUT_SECONDS) -> bool:
-        """Stop it with SIGTERM and wait until it has exited; does nothing if it is not running.
+        """Stop it with SIGTERM, and wait until it has exited; does nothing if it is not running.
 
         Returns false if it had to be killed because it did not exit in time.
         """
         return self._end(signal.SIGTERM, timeout_s)
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL, like a crash."""
-        self._end(signal.SIGKILL)
-
-    def __enter__(self) -> "LocalBroker":
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _format(self, java: list[str]) -> None:
         """Write the configuration and format the data folder."""
@@ -194,36 +162,19 @@ class LocalBroker:
             check=False,
         )
         if done.returncode != 0:
-            raise BrokerError(f"the local broker's data cannot be formatted in {data}: {_last_lines(done.stdout)}")
+            raise BrokerError(f"the local broker's data cannot be formatted in {data}: {last_lines(done.stdout)}")
         draft.replace(self._config)
 
     def _await_start(self, process: "subprocess.Popen[bytes]", begin: int) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         while True:
             ended = process.poll() is not None
-            text = self._log.read_bytes()[begin:]
-            if _STARTED.encode() in text:
+            if _STARTED.encode() in self.log.read_bytes()[begin:]:
                 return
             if ended or time.monotonic() > deadline:
                 fact = f"exited with {process.returncode}" if ended else f"is not up after {_START_TIMEOUT_SECONDS} s"
-                raise BrokerError(f"the local broker {fact}; the last lines of {self._log}: {_last_lines(text)}")
+                raise BrokerError(f"the local broker {fact}; the last lines of {self.log}: {self._last_lines(begin)}")
             time.sleep(0.05)
-
-    def _end(self, number: signal.Signals, timeout_s: float = _STOP_TIMEOUT_SECONDS) -> bool:
-        process, guard = self._process, self._guard
-        self._process = self._guard = None
-        in_time = True
-        if process is not None:
-            process.send_signal(number)
-            try:
-                process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                in_time = False
-                process.kill()
-                process.wait()
-        if guard is not None:
-            guard.dismiss()
-        return in_time
 
     def _configured_ports(self) -> tuple[int, int] | None:
         """Return the ports in an existing configuration, or ``None``."""
@@ -249,9 +200,3 @@ def java_command(jars: JarSet, heap_mb: int) -> list[str]:
     options += shlex.split(use_archive(broker_archive(paths, java)))
     # An archive is valid only for the same jars in the same order.
     return [str(java.launcher), *options, "-cp", os.pathsep.join(map(str, paths))]
-
-
-def _last_lines(output: bytes) -> str:
-    """Join the last lines of the output for an error message."""
-    lines = output.decode(errors="replace").strip().splitlines()
-    return " | ".join(line.strip() for line in lines[-_LOG_LINES_SHOWN:]) or "(empty)"

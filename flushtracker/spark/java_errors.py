@@ -9,7 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.config.job_config import QueryConfig
 from flushtracker.config.transport import KafkaTransport
-from flushtracker.errors import FencedError, FlushtrackerError, GapError, StateError
+from flushtracker.errors import FencedError, FlushtrackerError, GapError, SinkError, StateError
 from flushtracker.spark.kafka_failures import kafka_failure, masked
 
 _MAX_REASON_CHARS: Final = 400
@@ -21,6 +21,9 @@ _DATA_LOSS: Final = re.compile(
     r"Some data may have been lost.*?Reason: (?P<read>[^\n]+)|\[KAFKA_DATA_LOSS[^\]]*\]\s*(?P<planned>.+)",
     re.DOTALL,
 )
+
+_UNREACHABLE: Final = re.compile(r"^java\.net\.\w+Exception: (\w[^\n]*://[^\n]*)", re.MULTILINE)
+"""Of Hadoop's clients of stores: what was asked for where, and why there was no answer."""
 
 _RAISED: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
 
@@ -80,6 +83,8 @@ def _known_failure(text: str, config: QueryConfig) -> FlushtrackerError | None:
             f"no space is left under checkpoint {checkpoint}, or on a disk that Spark uses; free some space and start "
             f"again, nothing is lost"
         )
+    if away := _UNREACHABLE.search(text):
+        return SinkError(f"the storage of checkpoint {checkpoint} cannot be reached: {away[1][:_MAX_REASON_CHARS]}")
     if isinstance(config.transport, KafkaTransport):
         if lost := _DATA_LOSS.search(text):
             fact = " ".join((lost["read"] or lost["planned"]).split())

@@ -1,6 +1,7 @@
 """``flushtracker init`` on databases as applications have them: what it says is right, and what it advises works."""
 
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -99,7 +100,8 @@ def test_what_init_advises_works_and_breaks_no_statement_of_the_application(
     run_all(shop, later)
     run_all(shop, APPLICATION)
 
-    exit_code, out, _ = initialized(capsys, shop, tmp_path / "third", "--tables", "all", "--yes")
+    kafka = ("--kafka", "broker.internal:9092")
+    exit_code, out, _ = initialized(capsys, shop, tmp_path / "third", "--tables", "all", "--yes", *kafka)
     assert (exit_code, printed_statements(out)) == (0, [])
     assert out.endswith(f"next: flushtracker up --config {tmp_path}/third/flushtracker.yaml\n")
     folder = tmp_path / "third" / "shapes.d"
@@ -112,6 +114,26 @@ def test_what_init_advises_works_and_breaks_no_statement_of_the_application(
         assert create_slot(connection, "flushtracker")
         for shape in load_shapes(folder):
             rows(connection, f"SELECT * FROM {sql_table(shape.table)}")  # noqa: S608  our own names
+
+
+def test_broker_on_this_machine_that_does_not_answer_can_be_started_by_up(
+    postgres: LocalPostgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command that is printed says so, and only then."""
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)")
+
+    def printed(folder: str, port: int) -> list[str]:
+        options = ("--tables", "all", "--yes", "--kafka", f"localhost:{port}")
+        exit_code, out, _ = initialized(capsys, postgres, tmp_path / folder, *options, role=postgres.user)
+        assert exit_code == 0
+        return [line for line in out.splitlines() if "kafka" in line]
+
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        port = broker.getsockname()[1]
+        assert printed("answers", port) == []
+    fact, following = printed("away", port)
+    assert fact == f"nothing answers at localhost:{port}; flushtracker up --with-kafka runs a broker there"
+    assert following.endswith(f"flushtracker up --with-kafka --config {tmp_path}/away/flushtracker.yaml")
 
 
 def test_names_that_need_quoting_are_written_so_that_they_are_read_back(

@@ -6,7 +6,6 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,20 +21,23 @@ from flushtracker.local.free_ports import free_port, free_ports
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.brokers import Broker
+from tests.support.object_store import store_keys
 from tests.support.processes import run_to_end
 from tests.support.running_command import RunningCommand
+from tests.support.running_up import DEADLINE_S, RunningUp
+from tests.support.s3_server import running_s3
 from tests.support.seeds import every, seeds
 from tests.support.waiting import wait_until
 
-_DEADLINE_S: Final = 400
 _KILLED: Final = ("capture", "jobs", "serve")
 
 
-class Pipeline:
+class Pipeline(RunningUp):
     """A table with rows, a shape on it, and the configuration of everything; ``start`` starts it."""
 
     def __init__(self, postgres: LocalPostgres, broker: Broker, folder: Path, prefix: str) -> None:
-        self.folder, self.postgres, self.started = folder, postgres, list[RunningCommand]()
+        super().__init__(folder)
+        self.postgres = postgres
         postgres.execute(
             "CREATE TABLE orders (id int PRIMARY KEY, state text)",
             "INSERT INTO orders SELECT i, 'old' FROM generate_series(1, 500) i",
@@ -43,7 +45,6 @@ class Pipeline:
         (folder / "shapes.d").mkdir()
         (folder / "shapes.d" / "orders.yaml").write_text("id: orders\ntable: public.orders\n")
         self.port = free_ports(len(PROGRAMS))
-        self.config = folder / "flushtracker.yaml"
         settings = {
             "postgres": " ".join(f"{name}={value}" for name, value in postgres.options.items()),
             "kafka": {
@@ -66,23 +67,9 @@ class Pipeline:
     def write(self, **more: object) -> None:
         self.config.write_text(json.dumps(self.settings | more))
 
-    def start(self, *arguments: str) -> RunningCommand:
-        """``flushtracker up``."""
-        command = RunningCommand(
-            self.folder, self.folder, "up", "--config", str(self.config), *arguments, deadline_s=_DEADLINE_S
-        )
-        self.started.append(command)
-        return command
-
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "flushtracker", *arguments, "--config", str(self.config)]
-        return run_to_end(command, timeout=_DEADLINE_S)
-
     def rows(self) -> set[tuple[str, str]]:
         """The rows that readers of the shape see."""
-        read = self.run("read", "orders", "--format", "jsonl")
-        assert read.returncode == 0, read.stderr
-        return {(row["id"], row["state"]) for row in map(json.loads, read.stdout.splitlines())}
+        return {(row["id"], row["state"]) for row in self.read("orders")}
 
     def table(self) -> set[tuple[str, str]]:
         return {(str(row[0]), row[1]) for row in self.postgres.execute("SELECT id, state FROM orders")}
@@ -96,7 +83,7 @@ def _pids(up: RunningCommand, program: str) -> list[int]:
 
 
 def _wait_for_restarts(up: RunningCommand, count: int) -> None:
-    wait_until(lambda: up.output().count("it is started again") >= count, f"restart {count}", _DEADLINE_S)
+    wait_until(lambda: up.output().count("it is started again") >= count, f"restart {count}", DEADLINE_S)
 
 
 @pytest.fixture
@@ -105,8 +92,7 @@ def pipeline(
 ) -> Iterator[Pipeline]:
     made = Pipeline(postgres, broker, tmp_path, topic_name("up"))
     yield made
-    for command in made.started:
-        command.kill()
+    made.kill()
 
 
 @pytest.mark.parametrize("seed", seeds(1))
@@ -115,7 +101,7 @@ def test_kills_of_its_programs_lose_nothing_and_ctrl_c_ends_all_in_order(pipelin
     random, up = Random(seed), pipeline.start()  # noqa: S311  a seed
     up.wait_for("everything runs: ")
     printed = re.findall(r"flushtracker up: what holds the slot: flushtracker (.*)", up.output())
-    status = run_to_end([sys.executable, "-m", "flushtracker", *shlex.split(printed[0])], timeout=_DEADLINE_S)
+    status = run_to_end([sys.executable, "-m", "flushtracker", *shlex.split(printed[0])], timeout=DEADLINE_S)
     assert status.returncode == 0, status.stdout + status.stderr
     up.wait_for("every shape has its rows: ")
     url = re.findall(r"every shape has its rows: (\S+)", up.output())[0]
@@ -134,19 +120,19 @@ def test_kills_of_its_programs_lose_nothing_and_ctrl_c_ends_all_in_order(pipelin
         )
         restarts = up.output().count("it is started again") + 1
         # One that was killed before may not run again yet.
-        for pid in wait_until(partial(_pids, up, program), f"{program} to run", _DEADLINE_S):
+        for pid in wait_until(partial(_pids, up, program), f"{program} to run", DEADLINE_S):
             os.kill(pid, signal.SIGKILL)
         _wait_for_restarts(up, restarts)
         time.sleep(random.random() * 5)
         assert up.process.poll() is None, up.output()[-3_000:]
     written = parse_lsn(str(pipeline.postgres.execute("SELECT pg_current_wal_lsn()")[0][0]))
-    wait_until(lambda: pipeline.confirmed_lsn() >= written, "the slot past all that was written", _DEADLINE_S)
+    wait_until(lambda: pipeline.confirmed_lsn() >= written, "the slot past all that was written", DEADLINE_S)
     assert pipeline.rows() == pipeline.table()
     # One that was killed more than once waits before it is started again.
     for program in _KILLED:
-        wait_until(partial(_pids, up, program), f"{program} to run", _DEADLINE_S)
+        wait_until(partial(_pids, up, program), f"{program} to run", DEADLINE_S)
     up.process.send_signal(signal.SIGINT)
-    assert up.process.wait(_DEADLINE_S) == 0, up.output()[-3_000:]
+    assert up.process.wait(DEADLINE_S) == 0, up.output()[-3_000:]
     up.wait_until_gone()
     stopped = re.findall(r"^flushtracker up: stopping (\w+)$", up.output(), re.MULTILINE)
     assert stopped == ["serve", "jobs", "capture"]
@@ -162,8 +148,32 @@ def test_second_start_on_a_quiet_server_runs_as_well(pipeline: Pipeline) -> None
         up = pipeline.start()
         up.wait_for("every shape has its rows: ")
         up.process.send_signal(signal.SIGTERM)
-        assert up.process.wait(_DEADLINE_S) == 0, up.output()[-3_000:]
+        assert up.process.wait(DEADLINE_S) == 0, up.output()[-3_000:]
         assert "everything runs: " in up.output()
+        up.wait_until_gone()
+
+
+@every(2, 1)
+def test_object_store_that_goes_away_is_waited_for_and_nothing_is_lost(
+    pipeline: Pipeline, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nothing is confirmed meanwhile, and readers have all once it is back."""
+    place, port = tmp_path_factory.mktemp("store"), free_port()
+    pipeline.write(storage={"path": "s3://bucket/up", **store_keys(port)})
+    with running_s3(place, port=port):
+        up = pipeline.start()
+        up.wait_for("every shape has its rows: ")
+    pipeline.postgres.execute("INSERT INTO orders VALUES (1000, 'while the store was away')")
+    written = parse_lsn(str(pipeline.postgres.execute("SELECT pg_current_wal_lsn()")[0][0]))
+    # Each of them goes on asking.
+    for fact in ("acks not readable", "upkeep failed, retrying", "tables cannot be looked at"):
+        up.wait_for(fact)
+    assert pipeline.confirmed_lsn() < written
+    with running_s3(place, port=port):
+        wait_until(lambda: pipeline.confirmed_lsn() >= written, "the slot past what was written", DEADLINE_S)
+        assert pipeline.rows() == pipeline.table()
+        up.process.send_signal(signal.SIGINT)
+        assert up.process.wait(DEADLINE_S) == 0, up.output()[-3_000:]
         up.wait_until_gone()
 
 
@@ -180,7 +190,7 @@ def test_program_that_cannot_start_ends_all_with_its_reason_and_its_exit_code(pi
     """Here the server does not answer. In JSON, each line has the program's name."""
     pipeline.write(postgres=f"host=127.0.0.1 port={free_port()} dbname=postgres user=postgres")
     up = pipeline.start("--log-format", "json")
-    assert up.process.wait(_DEADLINE_S) == 7, up.output()
+    assert up.process.wait(DEADLINE_S) == 7, up.output()
     lines = [json.loads(line) for line in up.output().splitlines()]
     assert any(line.get("program") == "capture" and "cannot be reached" in line["message"] for line in lines)
     assert lines[-2]["message"] == "everything has stopped; nothing was confirmed"
@@ -193,7 +203,7 @@ def test_storage_that_is_away_ends_the_start_with_that(pipeline: Pipeline) -> No
     """A job says so before it starts Spark; all others are stopped."""
     (pipeline.folder / "data").write_text("a file where the folder should be")
     up = pipeline.start()
-    assert up.process.wait(_DEADLINE_S) == 2, up.output()
+    assert up.process.wait(DEADLINE_S) == 2, up.output()
     assert re.search(r"flushtracker up: jobs exited with 2: .*/data", up.output().splitlines()[-1])
     up.wait_until_gone()
 

@@ -52,13 +52,13 @@ class S3Server:
 
 
 @contextmanager
-def running_s3(place: Path | None = None, *, address: str = "127.0.0.1") -> Iterator[S3Server]:
-    """A server of its own at ``address``, with an empty bucket; without a ``place`` for it, nothing is kept."""
+def running_s3(place: Path | None = None, *, address: str = "127.0.0.1", port: int | None = None) -> Iterator[S3Server]:
+    """A server of its own at ``address``; without a ``place`` for its bucket, nothing is kept."""
     with tempfile.TemporaryDirectory(prefix="flushtracker-s3-") as scratch:
         root, metadata, users = (Path(place or scratch, name) for name in ("root", "metadata", "users"))
         for folder in (root / "bucket", metadata, users):
-            folder.mkdir(parents=True)
-        port = free_port()
+            folder.mkdir(parents=True, exist_ok=True)
+        port = port or free_port()
         config = {name: str(value) for name, value in asdict(store_config(port)).items()}
         options = ["--port", f"{address}:{port}", "--region", config["region"], "--quiet", "--keep-alive"]
         # A key is refused from when it was deleted.

@@ -4,6 +4,7 @@ The server refuses every change in its session, because all of its transactions 
 """
 
 import argparse
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -15,7 +16,14 @@ from flushtracker.config.libpq_text import parse_options
 from flushtracker.errors import ConfigError
 from flushtracker.operate.init.candidates import Candidate, read_candidates
 from flushtracker.operate.init.chosen_tables import ALL, chosen_tables
-from flushtracker.operate.init.starting_files import CONFIG, SHAPES, config_text, require_new, write_files
+from flushtracker.operate.init.starting_files import (
+    CONFIG,
+    SHAPES,
+    config_text,
+    is_local_broker,
+    require_new,
+    write_files,
+)
 from flushtracker.operate.init.survey_text import lack_lines, table_lines
 from flushtracker.operate.shapes.remove_program import confirmed
 from flushtracker.postgres.connection import Connection, connect, limit_statements, rows, server_name
@@ -29,6 +37,7 @@ from flushtracker.status.shapes_remedy import shell_word
 _SLOT: Final = KEYS["capture.slot"].default_text
 _PUBLICATION: Final = KEYS["capture.publication"].default_text
 _NOTHING_WRITTEN: Final = 1
+_CONNECT_S: Final = 2.0
 _READ_ONLY: Final = "SET default_transaction_read_only = on"
 _NAME: Final = {"application_name": "flushtracker_init"}
 _WHO: Final = "SELECT current_user, current_database(), current_setting('server_version')"
@@ -62,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _NOTHING_WRITTEN
     text = config_text(connection_uri(options), arguments.kafka, arguments.storage, folder / SHAPES)
     write_files(folder, text, chosen)
-    _print_next(folder, chosen, options, has_lacks=any(each.is_needed for each in lacks))
+    _print_next(folder, chosen, options, arguments.kafka, has_lacks=any(each.is_needed for each in lacks))
     return 0
 
 
@@ -103,9 +112,25 @@ def _print_lacks(lacks: Sequence[ServerLack]) -> None:
         print("Better also:", *lack_lines(others), sep="\n")
 
 
-def _print_next(folder: Path, chosen: Sequence[Candidate], options: Mapping[str, str], *, has_lacks: bool) -> None:
+def _print_next(
+    folder: Path, chosen: Sequence[Candidate], options: Mapping[str, str], kafka: str, *, has_lacks: bool
+) -> None:
     print(f"wrote {folder / CONFIG}, and {len(chosen)} shapes in {folder / SHAPES}")
     if variables := [variable for name, variable in SECRETS.items() if options.get(name)]:
         print(f"no secret is in it: set {' and '.join(variables)} where the programs run, or use a passfile")
     first = "run the statements, then: " if has_lacks else ""
-    print(f"next: {first}flushtracker up --config {shell_word(str(folder / CONFIG))}")
+    config = shell_word(str(folder / CONFIG))
+    command = f"flushtracker up --config {config}"
+    if is_local_broker(kafka) and not _answers(kafka):
+        print(f"nothing answers at {kafka}; flushtracker up --with-kafka runs a broker there")
+        command = f"flushtracker up --with-kafka --config {config}"
+    print(f"next: {first}{command}")
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except (OSError, ValueError):
+        return False
+    return True

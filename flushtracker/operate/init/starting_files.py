@@ -43,13 +43,17 @@ def require_new(folder: Path) -> None:
             )
 
 
+def is_local_broker(kafka: str) -> bool:
+    """Whether the bootstrap servers are one broker, on this machine."""
+    return kafka.startswith(_LOOPBACK) and "," not in kafka
+
+
 def config_text(postgres: str, kafka: str, storage: str, shapes: Path) -> str:
     """The configuration of all programs; ``postgres`` is what ``connection_uri`` returns."""
     servers = yaml_text(kafka)
-    is_single = kafka.startswith(_LOOPBACK) and "," not in kafka
     return _CONFIG.format(
         postgres=postgres,
-        kafka=_ONE_BROKER.format(servers=servers) if is_single else f" {servers}",
+        kafka=_ONE_BROKER.format(servers=servers) if is_local_broker(kafka) else f" {servers}",
         storage=yaml_text(storage),
         shapes=yaml_text(str(shapes)),
     )

@@ -6,13 +6,14 @@ They listen where the configuration says that they are, which must be this machi
 import getpass
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from flushtracker.config.one_file import OneFile
 from flushtracker.config.postgres_config import read_connection
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.jvm.jars import BROKER_JARS
 from flushtracker.local.broker import LocalBroker
+from flushtracker.local.local_server import LocalServer
 from flushtracker.local.postgres import LocalPostgres, any_binaries
 
 _HERE: Final = ("localhost", "127.0.0.1")
@@ -20,23 +21,12 @@ _POSTGRES_PORT: Final = "5432"
 _SERVERS: Final = "kafka.bootstrap_servers"
 
 
-class _Service(Protocol):
-    @property
-    def has_exited(self) -> bool: ...
-
-    def start(self) -> None: ...
-
-    def stop(self) -> object: ...
-
-    def kill(self) -> None: ...
-
-
 class LocalServices:
     """Their data is in ``folder`` and stays there. Nothing is started yet; raises ``ConfigError``."""
 
     def __init__(self, file: OneFile, folder: Path, say: Callable[[str], None], *, kafka: bool, postgres: bool) -> None:
         self._say = say
-        self._services: dict[str, _Service] = {}
+        self._services: dict[str, LocalServer] = {}
         self._folders: dict[str, Path] = {}
         self._database: str | None = None
         self.addresses: dict[str, StatusConfig] = {}
@@ -66,7 +56,7 @@ class LocalServices:
             self._say(f"stopping {name}")
             service.stop()
 
-    def _start(self, service: _Service) -> None:
+    def _start(self, service: LocalServer) -> None:
         service.start()
         if isinstance(service, LocalPostgres) and self._database is not None:
             service.create_database(self._database)
