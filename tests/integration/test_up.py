@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -17,6 +18,7 @@ from typing import Final
 import pytest
 
 from flushtracker.config.config_keys import PROGRAMS
+from flushtracker.local.broker import LocalBroker
 from flushtracker.local.free_ports import free_port, free_ports
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
@@ -26,9 +28,15 @@ from tests.support.processes import run_to_end
 from tests.support.running_command import RunningCommand
 from tests.support.running_up import DEADLINE_S, RunningUp
 from tests.support.s3_server import running_s3
+from tests.support.second_broker import second_broker
 from tests.support.seeds import every, seeds
 from tests.support.waiting import wait_until
 
+_REPLICATED: Final = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
 _KILLED: Final = ("capture", "jobs", "serve")
 
 
@@ -73,6 +81,17 @@ class Pipeline(RunningUp):
 
     def table(self) -> set[tuple[str, str]]:
         return {(str(row[0]), row[1]) for row in self.postgres.execute("SELECT id, state FROM orders")}
+
+    def insert(self) -> int:
+        """Insert a row; returns how far the server has written."""
+        self.postgres.execute("INSERT INTO orders SELECT max(id) + 1, 'added' FROM orders")
+        return self.written_lsn()
+
+    def written_lsn(self) -> int:
+        return parse_lsn(str(self.postgres.execute("SELECT pg_current_wal_lsn()")[0][0]))
+
+    def wait_until_confirmed(self, written_lsn: int) -> None:
+        wait_until(lambda: self.confirmed_lsn() >= written_lsn, "the slot past what was written", DEADLINE_S)
 
     def confirmed_lsn(self) -> int:
         return parse_lsn(str(self.postgres.execute("SELECT confirmed_flush_lsn FROM pg_replication_slots")[0][0]))
@@ -125,8 +144,8 @@ def test_kills_of_its_programs_lose_nothing_and_ctrl_c_ends_all_in_order(pipelin
         _wait_for_restarts(up, restarts)
         time.sleep(random.random() * 5)
         assert up.process.poll() is None, up.output()[-3_000:]
-    written = parse_lsn(str(pipeline.postgres.execute("SELECT pg_current_wal_lsn()")[0][0]))
-    wait_until(lambda: pipeline.confirmed_lsn() >= written, "the slot past all that was written", DEADLINE_S)
+    written = pipeline.written_lsn()
+    pipeline.wait_until_confirmed(written)
     assert pipeline.rows() == pipeline.table()
     # One that was killed more than once waits before it is started again.
     for program in _KILLED:
@@ -163,18 +182,46 @@ def test_object_store_that_goes_away_is_waited_for_and_nothing_is_lost(
     with running_s3(place, port=port):
         up = pipeline.start()
         up.wait_for("every shape has its rows: ")
-    pipeline.postgres.execute("INSERT INTO orders VALUES (1000, 'while the store was away')")
-    written = parse_lsn(str(pipeline.postgres.execute("SELECT pg_current_wal_lsn()")[0][0]))
+    written = pipeline.insert()
     # Each of them goes on asking.
     for fact in ("acks not readable", "upkeep failed, retrying", "tables cannot be looked at"):
         up.wait_for(fact)
     assert pipeline.confirmed_lsn() < written
     with running_s3(place, port=port):
-        wait_until(lambda: pipeline.confirmed_lsn() >= written, "the slot past what was written", DEADLINE_S)
+        pipeline.wait_until_confirmed(written)
         assert pipeline.rows() == pipeline.table()
         up.process.send_signal(signal.SIGINT)
         assert up.process.wait(DEADLINE_S) == 0, up.output()[-3_000:]
         up.wait_until_gone()
+
+
+@every(4, 3)
+def test_replicas_that_are_lost_hold_the_slot_until_they_are_back(
+    postgres: LocalPostgres, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """One broker of three is killed, and others lead its partitions. Then the second: too few have what is sent."""
+    brokers = tmp_path_factory.mktemp("brokers")
+    with ExitStack() as parts:
+        first = parts.enter_context(LocalBroker(brokers / "1", settings=_REPLICATED))
+        others = [parts.enter_context(second_broker(first, brokers / str(number), number)) for number in (2, 3)]
+        pipeline = Pipeline(postgres, first, tmp_path, "replicated")
+        parts.callback(pipeline.kill)
+        kafka = {"bootstrap_servers": first.bootstrap_servers, "topic_prefix": "replicated", "partitions": 2}
+        pipeline.write(kafka=kafka | {"retry_timeout": "10 s"})
+        up = pipeline.start()
+        up.wait_for("every shape has its rows: ")
+        others[0].kill()
+        pipeline.wait_until_confirmed(pipeline.insert())
+        others[1].kill()
+        written = pipeline.insert()
+        up.wait_for("in-sync replicas, but min.insync.replicas is 2")
+        assert pipeline.confirmed_lsn() < written
+        for number in (2, 3):
+            parts.enter_context(second_broker(first, brokers / str(number), number))
+        pipeline.wait_until_confirmed(written)
+        assert pipeline.rows() == pipeline.table()
+        up.process.send_signal(signal.SIGINT)
+        assert up.process.wait(DEADLINE_S) == 0, up.output()[-3_000:]
 
 
 def test_killed_up_leaves_no_program(pipeline: Pipeline) -> None:

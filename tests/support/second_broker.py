@@ -1,8 +1,7 @@
-"""A second broker in the cluster of a local one, so that a partition's leader may be away while its cluster answers."""
+"""Further brokers in the cluster of a local one, so that a partition's leader may be away while its cluster answers."""
 
 import os
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Final
 
 from flushtracker.jvm.jars import BROKER_JARS
 from flushtracker.local.broker import LocalBroker, java_command
+from flushtracker.local.free_ports import free_port
 from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.waiting import wait_until
 
@@ -31,29 +31,32 @@ broker.session.timeout.ms=2000
 
 
 @contextmanager
-def second_broker(first: LocalBroker, folder: Path) -> Iterator[GuardedProcess]:
-    """A broker with the id ``NODE_ID`` beside the running one; its cluster forgets it when it ends."""
-    folder.mkdir()
+def second_broker(first: LocalBroker, folder: Path, node_id: int = NODE_ID) -> Iterator[GuardedProcess]:
+    """A broker beside the running one, or one that ran in this folder again; its cluster forgets it when it ends."""
+    config, log = folder / "server.properties", folder / "broker.log"
+    java = java_command(BROKER_JARS, heap_mb=256)
+    if not config.exists():
+        _format(first, config, node_id, java)
+    begin = log.stat().st_size if log.exists() else 0
+    broker = GuardedProcess(f"broker {node_id}", [*java, "kafka.Kafka", str(config)], log=log, env=os.environ)
+    try:
+        wait_until(lambda: b"Kafka Server started" in log.read_bytes()[begin:], f"broker {node_id} is up", 120)
+        yield broker
+    finally:
+        broker.stop()
+
+
+def _format(first: LocalBroker, config: Path, node_id: int, java: list[str]) -> None:
+    config.parent.mkdir()
     properties = first._config.read_text()
     controller = re.search(r"^controller.quorum.bootstrap.servers=(.*)$", properties, re.M)
     cluster = re.search(r"^cluster.id=(.*)$", (first._config.parent / "data" / "meta.properties").read_text(), re.M)
     assert controller
     assert cluster
-    config = folder / "server.properties"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config.write_text(_SETTINGS.format(node_id=NODE_ID, port=port, controller=controller[1], folder=folder))
-    java = java_command(BROKER_JARS, heap_mb=256)
+    own = {"node_id": node_id, "port": free_port(), "controller": controller[1], "folder": config.parent}
+    config.write_text(_SETTINGS.format(**own))
     subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", "-t", cluster[1], "-c", str(config)],
         check=True,
         capture_output=True,
     )
-    log = folder / "broker.log"
-    broker = GuardedProcess("the second broker", [*java, "kafka.Kafka", str(config)], log=log, env=os.environ)
-    try:
-        wait_until(lambda: b"Kafka Server started" in log.read_bytes(), "the second broker is up", 120)
-        yield broker
-    finally:
-        broker.stop()
