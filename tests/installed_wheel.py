@@ -24,7 +24,7 @@ _ALL_AT_ONCE: Final = {
 }
 """What takes a minute and more in the configuration of ``make run``, and what replaces it."""
 _DEADLINE_S: Final = 600
-_READY: Final = "batch acknowledged: "
+_READY: Final = "every shape has its rows: "
 _RIGHT: Final = rf"{_READY}(?s:.*)\d+ shapes: folding each log gives its query"
 
 
@@ -46,7 +46,7 @@ class InstalledWheel:
             raise SystemExit(f"the wheel was installed into {folder / 'venv'}, and flushtracker is {found}")
 
     def run_demo(self) -> None:
-        """Run ``flushtracker demo`` until its first ack, then press Ctrl-C; its check must pass."""
+        """Run ``flushtracker demo`` until its shapes have their rows, then press Ctrl-C; its check must pass."""
         _say("demo")
         output = self.folder.with_name("demo.log")
         with output.open("wb") as written:
@@ -61,17 +61,13 @@ class InstalledWheel:
             )
         try:
             end = time.monotonic() + _DEADLINE_S
-            while (
-                "batch acknowledged: " not in output.read_text() and process.poll() is None and time.monotonic() < end
-            ):
+            while _READY not in output.read_text() and process.poll() is None and time.monotonic() < end:
                 time.sleep(0.2)
             process.send_signal(signal.SIGINT)
             code = process.wait(_DEADLINE_S)
         finally:
             process.kill()
-        if code or not re.search(
-            r"batch acknowledged: (?s:.*)\d+ shapes: folding each log gives its query", output.read_text()
-        ):
+        if code or not re.search(_RIGHT, output.read_text()):
             raise SystemExit(f"{output.read_text()}\nflushtracker demo ended with exit code {code}")
 
     def run_recording(self) -> None:

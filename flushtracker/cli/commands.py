@@ -535,15 +535,17 @@ of the program that ended by itself
         "flushtracker.trials.demo.program",
         "demo",
         """\
-Run everything on this machine, with a live view: a PostgreSQL server, a Kafka
-broker, capture, tracker, writers and a workload.
+Run everything on this machine, with a live view: what `flushtracker up` runs,
+with a PostgreSQL server, a Kafka broker and a workload.
 
 The view is the output of `flushtracker status`: how much WAL the slot retains,
-the ack, and the shapes that hold it. Ctrl-C stops everything, and then compares
-each shape's log with its table.
+the ack, and the shapes that hold it. The output of all programs is in the file
+programs.log of its directory. Ctrl-C ends the workload, compares each shape's
+log with its table, and stops everything.
 """,
-        """0 stopped by Ctrl-C, SIGTERM or --seconds; 2 the arguments or the
-machine; otherwise the exit code of the part that failed
+        """0 stopped by Ctrl-C, SIGTERM or --seconds; 1 a log differs from its
+table, or an unexpected error; 2 the arguments or the machine; otherwise the
+exit code of the program that has ended
 """,
         add_demo,
     ),

@@ -99,17 +99,16 @@ class GuardedProcess:
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_TIMEOUT_SECONDS)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._guard.dismiss()
+        self.kill()
 
     def kill(self) -> None:
-        """Kill its process group (SIGKILL), as a crash would, and wait until it has ended."""
+        """Kill its process group (SIGKILL), as a crash would, and wait until it has ended, and its output is passed."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._guard.dismiss()
+        if self._reader is not None:
+            self._reader.join(_LAST_OUTPUT_SECONDS)
 
     def run_for(self, seconds: float) -> None:
         """Let its process group run for a time, then suspend it until the next call."""

@@ -29,8 +29,7 @@ from flushtracker.delta.storage import query_rows
 from flushtracker.local.postgres import packaged_binaries
 from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.shape_log.table.log_table import open_shape_log
-from flushtracker.trials.demo import services
-from flushtracker.trials.demo.services import Demo
+from flushtracker.trials.demo.demo import Content, Demo, running_demo
 from flushtracker.wal.lsn import parse_lsn
 from tests.bench.measure import Table
 
@@ -41,12 +40,14 @@ _GRACE_S = 60.0
 """For pgbench to end after its time."""
 _TABLES = ("accounts", "branches", "history", "tellers")
 _CHANGED = (
-    ("flush: hold", "flush: batch"),
-    ('trigger: "200 ms"', 'trigger: "500 ms"'),  # of the tracker, which leaves the writers more of the machine
-    ('trigger: "1 second"', 'trigger: "200 ms"'),  # of the writers
-    ('acks: "500 ms"', 'acks: "100 ms"'),
+    ("replication_factor: 1", "partitions: 2\n  replication_factor: 1"),
+    ("flush: hold", "flush: batch\n  trigger: 200 ms"),
+    # The tracker leaves the writers more of the machine.
+    ("track: {", "track: {trigger: 500 ms, "),
+    ("allow_origins", "poll: 200 ms\n  allow_origins"),
 )
 """In the demo's configuration."""
+_ADDED = 'capture: {intervals: {status: "500 ms", acks: "100 ms", keepalive: "2 seconds", shapes: "500 ms"}}\n'
 SHAPES = [f"{{id: {table}, table: public.pgbench_{table}, snapshot: false}}\n" for table in _TABLES]
 SQL = (
     """
@@ -68,7 +69,7 @@ ORDER BY tx_offset
 """
 _SLOT = """
 SELECT confirmed_flush_lsn::text, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
-FROM pg_replication_slots WHERE slot_name = 'shapes'
+FROM pg_replication_slots WHERE slot_name = 'flushtracker'
 """
 
 
@@ -110,11 +111,8 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # The server runs as another user.
-        conf = Path(folder) / "conf"
-        conf.mkdir()
-        configure(conf, SHAPES, SQL)
         found: list[list[str]] = []
-        with Demo(Path(folder) / "demo", _say) as demo:
+        with running_demo(Path(folder) / "demo", _say, content=content(Path(folder), SHAPES, SQL)) as demo:
             demo.stop_workload()
             wait_for_start(demo, "history")
             # Spark's code becomes fast.
@@ -129,29 +127,27 @@ def main() -> int:
     return 0
 
 
-def configure(conf: Path, shapes: Iterable[str], sql: tuple[str, ...]) -> None:
-    """Let the demo have other tables and shapes, and write sooner; its configuration is then in ``conf``."""
-    texts = {path.name: path.read_text() for path in services._CONF.glob("*.yaml")}
-    for old, new in _CHANGED:
-        if not any(old in text for text in texts.values()):
-            raise ValueError(f"the demo's configuration has no {old}")
-        texts = {name: text.replace(old, new) for name, text in texts.items()}
-    for name, text in texts.items():
-        (conf / name).write_text(text)
-    (conf / services._SHAPES).mkdir()
+def content(folder: Path, shapes: Iterable[str], sql: tuple[str, ...]) -> Content:
+    """Other tables and shapes than the demo's, written sooner; the shapes' files are below ``folder``."""
+    (folder / "shapes").mkdir()
     for number, shape in enumerate(shapes):
-        (conf / services._SHAPES / f"{number}.yaml").write_text(shape)
-    services._CONF = conf  # type: ignore[misc]  # final, but for this program
-    services.TABLES = sql  # type: ignore[assignment,attr-defined]
+        (folder / "shapes" / f"{number}.yaml").write_text(shape)
+    return Content(sql, folder / "shapes", _edited)
+
+
+def _edited(text: str) -> str:
+    for old, new in _CHANGED:
+        if old not in text:
+            raise ValueError(f"the demo's configuration has no {old}")
+        text = text.replace(old, new)
+    return f"{text}{_ADDED}"
 
 
 def wait_for_start(demo: Demo, shape: str, timeout_s: float = _START_S) -> None:
-    """Until all parts run, and the HTTP server knows ``shape``; the demo starts it once the tables are there."""
+    """Until everything runs, and the HTTP server knows ``shape``."""
     deadline_s = time.monotonic() + timeout_s
-    while not (
-        demo.check_startup() and Path(demo.log).is_dir() and answers(f"{demo.shapes_url}?shape={shape}&offset=now")
-    ):
-        demo.raise_failure()
+    while not (demo.pipeline.has_rows and answers(f"{demo.shapes_url}?shape={shape}&offset=now")):
+        demo.step()
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"not all parts of the demo have started in {timeout_s:.0f} s")
         time.sleep(1)
@@ -180,7 +176,7 @@ def _measure(demo: Demo, rate: int, seconds: float) -> list[str]:
         with pgbench(options, *command) as workload:
             deadline_s = time.monotonic() + seconds + _GRACE_S
             while workload.poll() is None:
-                demo.raise_failure()
+                demo.step()
                 latencies.poll()
                 if time.monotonic() > deadline_s:
                     workload.kill()

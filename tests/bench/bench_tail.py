@@ -34,7 +34,7 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from flushtracker.local.free_ports import free_port
 from flushtracker.process.guarded_process import GuardedProcess, child_environment
-from flushtracker.trials.demo.services import Demo
+from flushtracker.trials.demo.demo import Demo, running_demo
 from tests.bench import bench_loop
 from tests.bench.cpu import cpu_seconds
 from tests.bench.live_clients import LiveClient
@@ -122,16 +122,14 @@ class _Parts:
 
 @contextmanager
 def _running(folder: Path) -> Iterator[_Parts]:
-    conf = folder / "conf"
-    conf.mkdir()
-    bench_loop.configure(conf, bench_loop.SHAPES, bench_loop.SQL)
-    with Demo(folder / "demo", say) as demo:
+    content = bench_loop.content(folder, bench_loop.SHAPES, bench_loop.SQL)
+    with running_demo(folder / "demo", say, content=content) as demo:
         demo.stop_workload()
         bench_loop.wait_for_start(demo, _SHAPE)
         port = free_port()
         with _plain_server(folder / "demo", port) as process:
             _wait_for(f"http://127.0.0.1:{port}/v1/shape?shape={_SHAPE}&offset=now")
-            pids = {each.name: each._process.pid for each in demo._children} | {"plain": process._process.pid}
+            pids = {**demo.pipeline.children.pids, "plain": process.pid}
             pids["tail"] = pids.pop("serve")
             tail = int(demo.shapes_url.rpartition(":")[2].partition("/")[0])
             yield _Parts(demo, {"plain": port, "tail": tail}, pids)
@@ -197,7 +195,7 @@ async def _follow(parts: _Parts, run: Run, rate: int, seconds: float) -> None:
     deadline_s = time.monotonic() + _GRACE_S
     while any(len(times) < len(run.committed_s) for times in run.times.values()) and time.monotonic() < deadline_s:
         await asyncio.sleep(0.1)
-    parts.demo.raise_failure()
+    parts.demo.step()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from flushtracker.trials.demo.services import Demo
+from flushtracker.trials.demo.demo import Demo, running_demo
 from tests.bench import bench_loop
 from tests.bench.cpu import descendants, process_name, proportional_mb
 from tests.bench.measure import Table, say
@@ -50,10 +50,8 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)  # The server runs as another user.
-        (folder / "conf").mkdir()
         (folder / "load.sql").write_text(_SCRIPT)
-        bench_loop.configure(folder / "conf", shapes, _SQL)
-        with Demo(folder / "demo", say) as demo:
+        with running_demo(folder / "demo", say, content=bench_loop.content(folder, shapes, _SQL)) as demo:
             demo.stop_workload()
             bench_loop.wait_for_start(demo, f"s{_SHAPES - 1}", _START_S)
             samples = _run(demo, folder / "load.sql")
@@ -73,7 +71,7 @@ def _run(demo: Demo, script: Path) -> list[tuple[float, Sample]]:
     options = ("--client=2", "--no-vacuum", f"--file={script}", f"--rate={_RATE}", f"--time={_SECONDS}")
     with bench_loop.pgbench(demo.config.postgres.connection, *options) as workload:
         while workload.poll() is None:
-            demo.raise_failure()
+            demo.step()
             samples.append((time.monotonic() - start, _sample(demo)))
             say(" ".join(f"{program}/{part}={size:.0f}" for (program, part), size in sorted(samples[-1][1].items())))
             time.sleep(_SAMPLE_S)
@@ -84,11 +82,11 @@ def _run(demo: Demo, script: Path) -> list[tuple[float, Sample]]:
 
 def _sample(demo: Demo) -> Sample:
     found: dict[tuple[str, str], float] = defaultdict(float)
-    for child in demo._children:
-        for pid in descendants(child._process.pid):
+    for name, top in demo.pipeline.children.pids.items():
+        for pid in descendants(top):
             # It may have ended since.
             with suppress(OSError):
                 is_jvm = process_name(pid) == "java"
-                part = "Python" if pid == child._process.pid else "JVM" if is_jvm else "workers"
-                found[child.name, part] += proportional_mb(pid)
+                part = "Python" if pid == top else "JVM" if is_jvm else "workers"
+                found[name, part] += proportional_mb(pid)
     return found

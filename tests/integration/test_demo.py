@@ -1,4 +1,4 @@
-"""``make demo`` without a terminal: server, broker, tracker, capture, writers and workload run, and all of them end."""
+"""``flushtracker demo`` without a terminal: all of it runs, recovers from kills, and ends."""
 
 import asyncio
 import os
@@ -9,8 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -25,7 +26,14 @@ from tests.support.serve_client import Client, RemoteServer
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
-_DEADLINE_S = 400
+_DEADLINE_S: Final = 400
+_KILLED: Final = (
+    ("flushtracker jobs", "jobs exited with 137: "),
+    ("kafka.Kafka", "Kafka has exited; it is started again"),
+    ("bin/postgres -D", "PostgreSQL has exited; it is started again"),
+    ("demo.workload", "workload exited with 137: "),
+)
+"""A part of the command line, and what is said when that process is killed."""
 
 
 class RunningDemo(RunningCommand):
@@ -33,11 +41,12 @@ class RunningDemo(RunningCommand):
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder / "demo"
+        self.config = self.folder / "flushtracker.yaml"
         super().__init__(folder, self.folder, "demo", "--data", str(self.folder), *arguments)
 
     def capture(self) -> dict[str, Any]:
         """What capture reports; nothing before it has read its slot."""
-        status = load_capture_config(self.folder / "flushtracker.yaml").status
+        status = load_capture_config(self.config).status
         assert status is not None
         with suppress(OSError):
             found = get_json(f"http://{status.listen}/status.json")
@@ -50,6 +59,13 @@ class RunningDemo(RunningCommand):
         if shape is not None:
             command = f"{command.rpartition(' ')[0]} {shape}"
         return run_to_end([sys.executable, "-m", *shlex.split(command)], cwd=self.folder, timeout=_DEADLINE_S)
+
+    def kill_part(self, part: str) -> None:
+        """Kill the process with this in its command line, as a crash would."""
+        os.kill(wait_until(partial(self.pids_of, part), part, _DEADLINE_S)[0], signal.SIGKILL)
+
+    def pids_of(self, part: str) -> list[int]:
+        return [pid for pid, command in self.processes().items() if part in command]
 
     def blocking(self) -> set[str]:
         """The shapes that have held the slot back so far."""
@@ -110,33 +126,35 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     demo.wait_for("starting workload")
     first = parse_lsn(wait_until(captured, "capture's status", _DEADLINE_S)["slot"]["written_lsn"])
     wait_until(is_confirmed, "the slot past what was written first", _DEADLINE_S)
-    # The start says earlier how long it takes "until everything runs".
-    demo.wait_for("s] everything runs")
-    said = re.findall(r"^flushtracker demo: \[\d+ s\] (.*)$", demo.output(), re.MULTILINE)
-    assert [line.split()[1] for line in said[:6]] == [
-        *("PostgreSQL", "Kafka", "the", "capture,", "jobs,", "workload,"),
-    ]
-    assert {"capture is ready", "first batch acknowledged: from here on, the slot is confirmed"} <= set(said)
+    demo.wait_for("s] everything runs: ")
+    said = re.findall(r"^flushtracker demo: \[\d+ s\] starting (\w+)", demo.output(), re.MULTILINE)
+    assert said == ["PostgreSQL", "Kafka", "track", "workload", "capture", "jobs", "serve"]
+    demo.wait_for("s] every shape has its rows: ")
     demo.wait_for("added the shape orders-us")
     wait_until(lambda: "audit-archive" in demo.blocking(), "the slow shape to hold the slot back", _DEADLINE_S)
     demo.wait_for("the workload writes ")
     asyncio.run(asyncio.wait_for(follow_gold_customers(demo), _DEADLINE_S))
     status = demo.run_printed("status")
     assert (status.returncode, status.stderr) == (0, "")
-    assert status.stdout.startswith("slot shapes  active ")
+    assert status.stdout.startswith("slot flushtracker  active ")
     added = demo.run_printed("add-shape")
     assert (added.returncode, added.stderr) == (0, "")
     assert added.stdout.endswith("capture has registered it\n")
     assert len(demo.processes()) > 8
+    second = run_to_end([sys.executable, "-m", "flushtracker", "up", "--config", str(demo.config)], timeout=60)
+    assert second.returncode == 2
+    assert "another `flushtracker up` runs with " in second.stderr
+    programs = {line.partition(" ")[0] for line in (demo.folder / "programs.log").read_text().splitlines()}
+    assert programs >= {"capture", "jobs", "serve"}
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
     assert demo.processes() == {}
-    stopped = re.findall(r"^flushtracker demo: stopping (.*)$", demo.output(), re.MULTILINE)
+    stopped = re.findall(r"^flushtracker demo: \[\d+ s\] stopping (.*)$", demo.output(), re.MULTILINE)
     assert stopped == ["workload", "serve", "jobs", "capture", "Kafka", "PostgreSQL"]
     # Two of them were added while it ran, and begin with snapshots, as the others do.
     assert "8 shapes: folding each log gives its query over the table" in demo.output()
     last = demo.output().splitlines()[-1]
-    assert last.startswith("flushtracker demo: everything has stopped. Next: read a shape: ")
+    assert last.startswith("flushtracker demo: next: read a shape: ")
     assert last.endswith("; your own database: flushtracker init --postgres URL")
     rows = demo.run_printed("read")
     assert rows.returncode == 0, rows.stderr
@@ -144,6 +162,23 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     gold = demo.run_printed("read", "orders-gold")
     assert gold.returncode == 0, gold.stderr
     assert gold.stdout.count("\n") > 100
+
+
+def test_parts_that_are_killed_are_started_again_and_the_check_passes(demo: RunningDemo) -> None:
+    """Before everything runs, and while the view is shown: a program, the broker, the server and the workload."""
+    demo.wait_for("starting jobs")
+    demo.kill_part("flushtracker capture")
+    demo.wait_for("capture exited with 137: ")
+    demo.wait_for("added the shape orders-us")
+    for part, said in _KILLED:
+        demo.kill_part(part)
+        demo.wait_for(said)
+    for part, _ in _KILLED:
+        wait_until(partial(demo.pids_of, part), f"{part} again", _DEADLINE_S)
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
+    assert "7 shapes: folding each log gives its query over the table" in demo.output()
+    assert demo.processes() == {}
 
 
 def test_killed_demo_leaves_no_process(demo: RunningDemo) -> None:
@@ -154,24 +189,18 @@ def test_killed_demo_leaves_no_process(demo: RunningDemo) -> None:
     demo.wait_until_gone()
 
 
-def test_part_that_fails_ends_the_demo_with_its_last_line_and_its_exit_code(demo: RunningDemo) -> None:
-    """Here capture is killed; the other parts are stopped in order."""
-    demo.wait_for("starting workload")
-    os.kill(demo.pid_of("flushtracker capture"), signal.SIGKILL)
-    assert demo.process.wait(_DEADLINE_S) == 137, demo.output()
+def test_program_that_cannot_be_started_again_ends_the_demo_with_its_last_line_and_its_exit_code(
+    demo: RunningDemo,
+) -> None:
+    """Here capture, killed, finds a configuration that it cannot read; the other parts are stopped in order."""
+    demo.wait_for("starting jobs")
+    demo.config.write_text("capture: {slots: 1}\n")
+    demo.kill_part("flushtracker capture")
+    assert demo.process.wait(_DEADLINE_S) == 2, demo.output()
     assert demo.processes() == {}
-    assert re.fullmatch(
-        r"flushtracker demo: capture exited with 137: .*; its log is .*/capture\.log", demo.output().splitlines()[-1]
-    )
-
-
-def test_broker_that_is_killed_ends_the_demo_with_its_log(demo: RunningDemo) -> None:
-    demo.wait_for("starting workload")
-    os.kill(demo.pid_of("kafka.Kafka"), signal.SIGKILL)
-    assert demo.process.wait(_DEADLINE_S) == 6, demo.output()
-    assert demo.processes() == {}
-    fact = r"flushtracker demo: Kafka on 127\.0\.0\.1:\d+ has exited; its log is .*/broker/broker\.log"
-    assert re.fullmatch(fact, demo.output().splitlines()[-1])
+    assert demo.output().count(f"the output of all programs is in {demo.folder}/programs.log\n") == 2
+    last = demo.output().splitlines()[-1]
+    assert re.fullmatch(r"flushtracker demo: capture exited with 2: .*slots is not a known key.*", last)
 
 
 def test_demo_that_is_stopped_during_its_start_leaves_no_process(demo: RunningDemo) -> None:

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
+from flushtracker.config.starting_config import config_text
 from flushtracker.errors import PostgresError
 from flushtracker.local.free_ports import free_port
-from flushtracker.operate.init.starting_files import config_text
 from flushtracker.postgres.connection import connect, rows
 from tests.support.processes import run_to_end
 from tests.support.running_up import DEADLINE_S, RunningUp
@@ -32,7 +32,7 @@ class Newcomer(RunningUp):
         self.port = free_port()
         (folder / "shapes.d").mkdir()
         postgres = f"postgresql://capture@localhost:{self.port}/shop"
-        text = config_text(postgres, f"localhost:{free_port()}", str(folder / "data"), folder / "shapes.d")
+        text = config_text(postgres, f"localhost:{free_port()}", str(folder / "data"), str(folder / "shapes.d"))
         self.config.write_text(
             f"{text}serve: {{listen: '127.0.0.1:{free_port()}'}}\nstatus: {{listen: '127.0.0.1:0'}}\n"
         )
@@ -102,3 +102,17 @@ def test_with_a_broker_and_a_server_everything_runs_and_what_they_have_is_kept(n
     again.wait_for("capture is ready")
     assert newcomer.execute("SELECT count(*) FROM public.orders") == [(4,)]
     assert f"starting Kafka; its data is kept in {newcomer.folder / 'local' / 'kafka'}" in again.output()
+
+
+def test_ctrl_c_while_the_broker_is_started_ends_all_at_once(newcomer: Newcomer) -> None:
+    """As it does while jars are fetched, which may take minutes."""
+    up = newcomer.start(*_LOCAL)
+    up.wait_for("starting Kafka")
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(DEADLINE_S) == 0, up.output()
+    assert up.output().splitlines()[-2:] == [
+        "flushtracker up: everything has stopped; nothing was confirmed",
+        "flushtracker up: stopped during startup",
+    ]
+    assert "starting track" not in up.output()
+    up.wait_until_gone()

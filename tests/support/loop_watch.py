@@ -12,7 +12,7 @@ from flushtracker.delta.storage import table_rows
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.table.snapshots import last_snapshots
 from flushtracker.tracking.acks.ack_reader import AckReader, read_ack_history
-from flushtracker.trials.demo.program import check_shapes
+from flushtracker.trials.demo.check import check_shapes
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.source_name import SourceName
 from tests.support.capture_rig import SLOT

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.postgres.connection import Connection, connect, rows
-from flushtracker.trials.demo.services import Demo
+from flushtracker.trials.demo.demo import Demo, running_demo
 from tests.support.browser import browser
 from tests.support.killed_server import KilledServer, is_served
 from tests.support.new_server import server_folder
@@ -124,15 +124,15 @@ def node() -> Path:
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Demo]:
     """The demo, once all of it runs, with a table of our own, of which there is a shape."""
-    with server_folder() as folder, Demo(folder / "demo", lambda _: None) as demo:
+    with server_folder() as folder, running_demo(folder / "demo", lambda _: None) as demo:
         with closing(connect(demo.config.postgres.connection)) as database, database.cursor() as cursor:
             cursor.execute("CREATE TABLE public.places (id int PRIMARY KEY, region text NOT NULL, n bigint NOT NULL)")
             cursor.execute("ALTER TABLE public.places REPLICA IDENTITY FULL")
             cursor.execute(_FIRST.format(n=0))
 
         def runs() -> bool:
-            demo.raise_failure()
-            return demo.check_startup()
+            demo.step()
+            return demo.pipeline.has_rows
 
         wait_until(runs, "the demo runs", _DEADLINE_S, pause_s=1)
         yield demo
@@ -206,7 +206,7 @@ def _write(demo: Demo, database: Connection, servers: list[KilledServer], collec
     """
     rng = random.Random(1)  # noqa: S311  reproducible
     for n in range(1, _STEPS + 1):
-        demo.raise_failure()
+        demo.step()
         txid = _transaction(database, _statements(rng, n))
         if n in _AWAITED:
             collections.await_txid(txid)

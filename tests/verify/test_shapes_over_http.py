@@ -25,7 +25,7 @@ from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
-from flushtracker.trials.demo.services import Demo
+from flushtracker.trials.demo.demo import Demo, running_demo
 from tests.support.browser import browser
 from tests.support.folded_log import EPOCH, dated
 from tests.support.key_bindings import ID_KEY
@@ -135,7 +135,7 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
     """
     said: list[str] = []
     with (
-        Demo(postgres_folder / "demo", said.append) as demo,
+        running_demo(postgres_folder / "demo", said.append) as demo,
         closing(connect(demo.config.postgres.connection)) as database,
     ):
         with database.cursor() as cursor:
@@ -147,8 +147,8 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
             cursor.execute("INSERT INTO public.groups VALUES (0, true), (1, true), (2, false)")
 
         def runs() -> bool:
-            demo.raise_failure()
-            return demo.check_startup()
+            demo.step()
+            return demo.pipeline.has_rows
 
         wait_until(runs, "the demo runs", _DEADLINE_S, pause_s=1)
         add = [sys.executable, "-m", "flushtracker", "add-shape", "-", "--config", str(demo.config_file)]
@@ -199,7 +199,7 @@ def _write_while_servers_are_killed(
     try:
         while kills < _KILLS or not have_followed():
             assert time.monotonic() < end, [each.last for each in everyone]
-            demo.raise_failure()
+            demo.step()
             server = servers[kills % 2]
             server.kill()
             server.start()

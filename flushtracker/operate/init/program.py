@@ -13,17 +13,11 @@ from typing import Final
 
 from flushtracker.config.config_keys import KEYS
 from flushtracker.config.libpq_text import parse_options
+from flushtracker.config.starting_config import config_text, is_local_broker
 from flushtracker.errors import ConfigError
 from flushtracker.operate.init.candidates import Candidate, read_candidates
 from flushtracker.operate.init.chosen_tables import ALL, chosen_tables
-from flushtracker.operate.init.starting_files import (
-    CONFIG,
-    SHAPES,
-    config_text,
-    is_local_broker,
-    require_new,
-    write_files,
-)
+from flushtracker.operate.init.starting_files import CONFIG, SHAPES, require_new, write_files
 from flushtracker.operate.init.survey_text import lack_lines, table_lines
 from flushtracker.operate.shapes.remove_program import confirmed
 from flushtracker.postgres.connection import Connection, connect, limit_statements, rows, server_name
@@ -69,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.yes and not confirmed((), question, "nothing was written"):
         print("nothing was written")
         return _NOTHING_WRITTEN
-    text = config_text(connection_uri(options), arguments.kafka, arguments.storage, folder / SHAPES)
+    text = config_text(connection_uri(options), arguments.kafka, arguments.storage, str(folder / SHAPES))
     write_files(folder, text, chosen)
     _print_next(folder, chosen, options, arguments.kafka, has_lacks=any(each.is_needed for each in lacks))
     return 0

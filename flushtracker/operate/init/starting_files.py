@@ -14,18 +14,6 @@ from flushtracker.operate.shapes.add_program import file_name
 
 CONFIG: Final = "flushtracker.yaml"
 SHAPES: Final = "shapes.d"
-_CONFIG: Final = """\
-# Written by `flushtracker init`. These four lines are enough: `flushtracker config` prints what is in force, and
-# docs/configuration.md describes every key. A relative path starts at the working directory.
-postgres: "{postgres}"
-kafka:{kafka}
-storage: {storage}
-shapes: {shapes}
-"""
-_ONE_BROKER: Final = """
-  bootstrap_servers: {servers}
-  replication_factor: 1   # a broker on this machine; leave this out for three or more"""
-_LOOPBACK: Final = ("localhost:", "127.0.0.1:", "[::1]:")
 _SHAPE: Final = """\
 # {about}
 id: {id}
@@ -41,22 +29,6 @@ def require_new(folder: Path) -> None:
                 f"{path} is there already, and init overwrites nothing: name another directory with --out, or move it "
                 "away; a shape is added to a configuration by flushtracker add-shape"
             )
-
-
-def is_local_broker(kafka: str) -> bool:
-    """Whether the bootstrap servers are one broker, on this machine."""
-    return kafka.startswith(_LOOPBACK) and "," not in kafka
-
-
-def config_text(postgres: str, kafka: str, storage: str, shapes: Path) -> str:
-    """The configuration of all programs; ``postgres`` is what ``connection_uri`` returns."""
-    servers = yaml_text(kafka)
-    return _CONFIG.format(
-        postgres=postgres,
-        kafka=_ONE_BROKER.format(servers=servers) if is_local_broker(kafka) else f" {servers}",
-        storage=yaml_text(storage),
-        shapes=yaml_text(str(shapes)),
-    )
 
 
 def shape_text(candidate: Candidate) -> str:

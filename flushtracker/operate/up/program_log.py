@@ -1,10 +1,9 @@
 """``ProgramLog``: the output of all programs as one, with the program's name at each line."""
 
 import json
-import sys
 import threading
 from datetime import datetime, timezone
-from typing import Final
+from typing import IO, Final
 
 from flushtracker.process.log_format import LogFormat
 
@@ -12,17 +11,18 @@ _WIDTH: Final = 8
 
 
 class ProgramLog:
-    """Writes lines to stderr; may be called by several threads."""
+    """Writes lines to ``output``; may be called by several threads."""
 
-    def __init__(self, log_format: LogFormat) -> None:
+    def __init__(self, log_format: LogFormat, output: IO[str]) -> None:
         self._format = log_format
+        self._output = output
         self._lock = threading.Lock()
 
     def show(self, program: str, line: str) -> None:
         text = f"{program:<{_WIDTH}} {line}" if self._format == "text" else _as_json(program, line)
         with self._lock:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+            self._output.write(f"{text}\n")
+            self._output.flush()
 
 
 def _as_json(program: str, line: str) -> str:

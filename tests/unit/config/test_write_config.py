@@ -9,7 +9,6 @@ from flushtracker.config.job_config import StateConfig, load_config
 from flushtracker.config.transport import FilesTransport, KafkaTransport
 from flushtracker.config.write_config import FlushesConfig, LogConfig, WriteConfig, load_write_config
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.trials.demo.services import _CONF as DEMO_CONF
 from tests.support.config_files import DURATION, ConfigFile
 
 CONF = Path(__file__).parents[3] / "conf"
@@ -92,16 +91,11 @@ def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
     [
         (CONF / "replay.yaml", 2_000),
         (CONF / "flushtracker.yaml", 1_000),
-        (DEMO_CONF / "flushtracker.yaml", 1_000),
     ],
     ids=lambda value: value.name if isinstance(value, Path) else "",
 )
-def test_shipped_examples_can_be_used(monkeypatch: pytest.MonkeyPatch, path: Path, trigger_ms: int) -> None:
+def test_shipped_examples_can_be_used(path: Path, trigger_ms: int) -> None:
     """Each runs until it is stopped."""
-    monkeypatch.setenv("FLUSHTRACKER_DEMO", "data/demo")
-    monkeypatch.setenv("FLUSHTRACKER_DEMO_KAFKA", "one:9092")
-    for number, name in enumerate(("POSTGRES", "STATUS", "HTTP")):
-        monkeypatch.setenv(f"FLUSHTRACKER_DEMO_{name}_PORT", str(5432 + number))
     config = load_write_config(path)
     assert config.trigger_ms == trigger_ms
     assert isinstance(config.transport, FilesTransport) == (path.name == "replay.yaml")

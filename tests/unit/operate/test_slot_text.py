@@ -34,14 +34,14 @@ HELD_SLOT: Final = slot(retained_bytes=SEEN - ACK + 60)
 
 def test_readme_shows_what_is_printed() -> None:
     """The lines are of a run of the demo; these facts give the same."""
-    (block,) = re.findall(r"^```\n(slot shapes .*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    (block,) = re.findall(r"^```\n(slot flushtracker .*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     ack, seen, without = parse_lsn("0/2A332EE"), parse_lsn("0/2B78960"), parse_lsn("0/2A8FAAE")
     holders = (
         Holder("audit-archive", NOW_MS - 15_000, 1, 1_330_000, without),
         Holder("orders-eu", NOW_MS - 8_100, 1, 954_000, ack),
     )
     held = source(ack_lsn=ack, last_seen_lsn=seen, pending_shapes=7, holders=holders)
-    lines = text(overview(slot=slot(retained_bytes=2_850_000, safe_wal_bytes=None), job=held))
+    lines = text(overview(slot=slot(name="flushtracker", retained_bytes=2_850_000, safe_wal_bytes=None), job=held))
     assert lines[:5] == block.splitlines()
 
 

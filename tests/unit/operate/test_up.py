@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from msgspec import structs
 from flushtracker.cli import main
 from flushtracker.config.one_file import STATUS_PORT_VARIABLE, read_config
 from flushtracker.errors import ConfigError
-from flushtracker.operate.up import program
+from flushtracker.operate.up import pipeline
 from flushtracker.operate.up import readiness as module
 from flushtracker.operate.up.program_log import ProgramLog
 from flushtracker.operate.up.readiness import Readiness
@@ -27,16 +28,16 @@ FOUR: str = "postgres: host=nowhere.invalid\nkafka: nowhere.invalid:1\nstorage: 
 _PLACES: dict[str, str] = {"postgres": "host=nowhere.invalid", "kafka": "nowhere.invalid:1"}
 
 
-def test_each_line_has_the_name_of_its_program(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_line_has_the_name_of_its_program() -> None:
     """As text in a column; in JSON as a field, also of what is no JSON itself."""
-    text = ProgramLog("text")
+    text = ProgramLog("text", output := StringIO())
     text.show("track", "ack advanced")
     text.show("capture", "capturing")
-    assert capsys.readouterr().err == "track    ack advanced\ncapture  capturing\n"
-    log = ProgramLog("json")
+    assert output.getvalue() == "track    ack advanced\ncapture  capturing\n"
+    log = ProgramLog("json", output := StringIO())
     for line in ('{"message": "batch done", "level": "INFO"}', "WARNING: Using incubator modules", "[1]"):
         log.show("write", line)
-    found = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    found = [json.loads(line) for line in output.getvalue().splitlines()]
     assert found[0] == {"message": "batch done", "level": "INFO", "program": "write"}
     assert [(each["message"], each["program"]) for each in found[1:]] == [
         ("WARNING: Using incubator modules", "write"),
@@ -176,7 +177,7 @@ def test_ports_that_the_file_leaves_open_are_chosen_once_for_all_programs(
     assert alone is not None
     assert alone.peers == ("http://job:1",)
     monkeypatch.setenv(STATUS_PORT_VARIABLE, "")
-    program._choose_ports(read_config(path))
+    pipeline._choose_ports(read_config(path))
     first = int(os.environ[STATUS_PORT_VARIABLE])
     file = read_config(path)
     of_capture, of_serve = file.status("capture"), file.status("serve")
@@ -184,7 +185,7 @@ def test_ports_that_the_file_leaves_open_are_chosen_once_for_all_programs(
     assert of_serve is not None
     assert (of_capture.listen_port, of_serve.listen_port) == (first + 1, first + 4)
     assert of_serve.peers == (f"http://127.0.0.1:{first}", f"http://127.0.0.1:{first + 1}", "http://job:1")
-    assert list(program._commands(file, path))[1:] == [
+    assert list(pipeline._commands(file, path))[1:] == [
         f"what holds the slot: {STATUS_PORT_VARIABLE}={first} flushtracker status --config {path}",
         f"all programs on one page: http://127.0.0.1:{first}/",
     ]
@@ -199,7 +200,7 @@ def test_jobs_share_a_process_unless_one_has_its_own_settings_of_spark(tmp_path:
 
     def processes(more: str) -> list[str]:
         path.write_text(FOUR + more)
-        return list(program._processes(read_config(path)))
+        return list(pipeline._processes(read_config(path)))
 
     assert processes("spark: {spark.driver.memory: 2g}\n") == ["jobs", "capture", "serve"]
     assert processes("write: {spark: {spark.driver.memory: 2g}}\n") == ["track", "capture", "write", "serve"]

@@ -1,13 +1,12 @@
 """The parts of ``make demo`` that need no server and no broker."""
 
+import socket
 import subprocess
 import sys
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from msgspec import structs
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.config_keys import KEYS
@@ -16,41 +15,22 @@ from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.config.write_config import load_write_config
 from flushtracker.errors import ConfigError
-from flushtracker.operate.status.overview import Overview
 from flushtracker.process import guarded_process
 from flushtracker.process.guarded_process import GuardedProcess, child_environment
-from flushtracker.trials.demo.services import HTTP_PORT, STATUS_PORT, Demo, demo_folder, filled
+from flushtracker.trials.demo import demo as module
+from flushtracker.trials.demo.demo import HTTP_PORT, STATUS_PORT, demo_config
+from flushtracker.trials.demo.folder import demo_folder
 from tests.support.processes import has_ended, run_to_end
-from tests.support.slot_overviews import overview, slot, source
-from tests.support.status_pages import HELD, NOW_MS, SEEN
 from tests.support.waiting import wait_until
-
-ROOT = Path(__file__).parents[3]
-
-
-def looks(count: int, **fields: Any) -> list[Overview]:
-    """One each second, at which the slot retains 10.0 kB more each time; a shape's name looks like markup."""
-    holder = structs.replace(HELD.holders[0], shape_id="a[b]")
-    job = source(holders=(holder, *HELD.holders[1:]), **fields)
-    found = []
-    for number in range(count):
-        at_ms, kilobytes = NOW_MS + 1_000 * number, 10_000 * number
-        now = slot(at_ms=at_ms, written_lsn=SEEN + kilobytes, retained_bytes=20_000 + kilobytes)
-        found.append(replace(overview(slot=now, job=job), at_ms=at_ms))
-    return found
 
 
 def test_files_of_the_demo_work_in_another_terminal(tmp_path: Path) -> None:
     """Its copies contain no variables, whatever the folder is called."""
-    folder = 'my "demo": #1'
-    ports = {"STATUS_PORT": "9464", "POSTGRES_PORT": "5432", "HTTP_PORT": "9470"}
-    variables = {"": folder, "_KAFKA": "one:9092", **{f"_{name}": port for name, port in ports.items()}}
+    folder = Path('/my "demo": #1 ${HOME}')
     path = tmp_path / "flushtracker.yaml"
-    text = (ROOT / "flushtracker/trials/demo/conf/flushtracker.yaml").read_text()
-    path.write_text(filled(text, {f"FLUSHTRACKER_DEMO{name}": value for name, value in variables.items()}))
+    path.write_text(demo_config(folder, 9464, 9470))
     capture = load_capture_config(path)
-    assert (capture.acks, capture.shapes) == (f"{folder}/acks", Path(folder) / "shapes.d")
-    assert capture.kafka.bootstrap_servers == "one:9092"
+    assert (capture.acks, capture.shapes) == (f"{folder}/acks", folder / "shapes.d")
     peers = tuple(f"http://127.0.0.1:{port}" for port in (9465, 9466, 9468))
     assert load_config(path).status == StatusConfig("127.0.0.1", 9464, peers)
     writers = load_write_config(path)
@@ -173,9 +153,11 @@ def test_programs_of_a_wheel_in_an_environment_inside_the_checkout_are_the_wheel
     assert ("PYTHONSAFEPATH" in child_environment()) == is_other
 
 
-def test_demos_that_start_side_by_side_have_different_ports(tmp_path: Path) -> None:
+def test_demos_that_start_side_by_side_have_different_ports() -> None:
     """The first has the defaults, which the README names, unless they are in use."""
-    demos = [Demo(tmp_path / name, lambda _: None, prefers_default_ports=True) for name in "abc"]
-    assert len({demo.shapes_url for demo in demos} | {demo.status_url for demo in demos}) == 6
+    with ExitStack() as marks:
+        sockets = [marks.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(3)]
+        found = [module._default_ports(mark) for mark in sockets]
+    assert len({port for ports in found for port in ports}) == 6
     assert KEYS["serve.listen"].default == f"127.0.0.1:{HTTP_PORT}"
     assert KEYS["status.listen"].default == f"127.0.0.1:{STATUS_PORT}"
