@@ -41,7 +41,7 @@ class DefinitionCache:
         if registry is not self._registry:
             self._registry, self._known = registry, OrderedDict()
             if self._on_demand is not None:
-                self._on_demand.kept.clear()
+                self._on_demand.kept.look_up_again()
         # Clients' texts are not kept, because they may be long.
         key = hashlib.sha256(repr(asked).encode()).digest()
         known = self._known

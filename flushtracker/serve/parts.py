@@ -8,6 +8,7 @@ from flushtracker.config.serve_config import SubsetRules
 from flushtracker.serve.cache import PageCache, StateCache
 from flushtracker.serve.on_demand.on_demand import OnDemand
 from flushtracker.serve.poller import Poller
+from flushtracker.serve.precedence import Precedence
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.single_flight import SingleFlight
@@ -25,6 +26,7 @@ class Parts:
     row_flights: SingleFlight
     definition_flights: SingleFlight
     subset_flights: SingleFlight
+    precedence: Precedence
     pages: PageCache
     states: StateCache
     tail_pages: TailPages | None = None
@@ -44,21 +46,11 @@ class Parts:
 
     def check_for(self, seen: SeenShape, check: Callable[[], None]) -> Callable[[], None]:
         """What a read for clients of this shape calls between its steps."""
-        if seen.selection is None or self.on_demand is None:
-            return check
-        precedence = self.on_demand.precedence
-
-        def stand_back() -> None:
-            precedence.stand_back()
-            check()
-
-        return stand_back
+        return check if seen.selection is None else self.precedence.standing_back(check)
 
     def answering(self, seen: SeenShape) -> AbstractContextManager[None]:
         """Enter this while a client waits for a read of this shape's log."""
-        if seen.selection is not None or self.on_demand is None:
-            return nullcontext()
-        return self.on_demand.precedence.answering()
+        return nullcontext() if seen.selection is not None else self.precedence.answering()
 
     def row_flights_for(self, seen: SeenShape) -> SingleFlight:
         """The threads that read this shape's rows for clients."""

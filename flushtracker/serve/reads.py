@@ -18,7 +18,7 @@ from flushtracker.serve.handle import Handle
 from flushtracker.serve.joined_transactions import joined_transactions
 from flushtracker.serve.log_pages import LogPages
 from flushtracker.serve.messages import TransactionMessages, row_messages, transactions
-from flushtracker.serve.on_demand.selected_log import selected_rows, selected_transactions
+from flushtracker.serve.on_demand.selected_log import in_steps, selected_rows, selected_transactions
 from flushtracker.serve.open_tables import LogAfter, OpenTables
 from flushtracker.serve.refusals import RefetchError, RefusalError
 from flushtracker.serve.seen_shape import SeenShape
@@ -106,7 +106,7 @@ class LogReads:
             state = StateRows(now.handle, now.facts, now.tx, file, version)
             with state.writing():
                 whole = tables.reader.row_tables(found, check)
-                for rows in whole if now.selection is None else selected_rows(whole, now.selection):
+                for rows in whole if now.selection is None else selected_rows(whole, now.selection, check):
                     check()
                     if state.add(row_messages(rows, now.facts.rendering)):
                         show(state)
@@ -128,9 +128,10 @@ class LogReads:
             since = tables.since(found, by) if at is None else at
             chosen = SubsetRows.of(subset, now, rules)
             whole = tables.reader.row_tables(found, check)
-            rows = chosen.chosen(whole if now.selection is None else selected_rows(whole, now.selection), check)
+            rows = chosen.chosen(whole if now.selection is None else selected_rows(whole, now.selection, check), check)
             mark = subset_mark(subset, now.handle, since)
-            messages = row_messages(rows, now.facts.rendering, mark)
+            parts = in_steps([rows], check)
+            messages = [each for part in parts for each in row_messages(part, now.facts.rendering, mark)]
             return ReadSubset(now, since, stored(subset_body(messages, since, mark)), is_exact, len(messages))
 
     @contextmanager

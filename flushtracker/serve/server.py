@@ -6,6 +6,7 @@ import logging
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from flushtracker.serve.http_answers import STALLED_S
 from flushtracker.serve.on_demand.on_demand import OnDemand
 from flushtracker.serve.parts import Parts
 from flushtracker.serve.poller import Poller
+from flushtracker.serve.precedence import Precedence
 from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.sent_files import MOST_FILES
@@ -53,6 +55,10 @@ _OTHER_FILES: Final = SPARE + 5 * _AT_ONCE + MOST_FILES + 2 * MAX_CACHED_FILES +
 """File descriptors besides those of served connections: other connections, answers, tables, libraries."""
 _MOST_DEFINITIONS: Final = 200
 """Definitions queued for parsing, each of which takes some milliseconds."""
+_KEPT_SUBSET_S: Final = 10.0
+"""How long a subset is still read whose clients were told to ask again."""
+_SWITCH_S: Final = 0.0005
+"""How long a thread that computes goes on while the event loop waits for it."""
 _STATES_S: Final = 30.0
 """New clients start with rows up to this old, and continue with the log."""
 
@@ -78,11 +84,12 @@ class Served:
             log_flights=SingleFlight("logs", config.reads, spare=config.reads),
             row_flights=SingleFlight("rows", config.reads, spare=config.reads),
             definition_flights=SingleFlight("definitions", 1, _MOST_DEFINITIONS),
-            subset_flights=SingleFlight("subsets", config.reads, spare=config.reads),
+            subset_flights=SingleFlight("subsets", config.reads, spare=config.reads, keep_s=_KEPT_SUBSET_S),
+            precedence=Precedence(lambda: poller.is_busy),
             pages=pages,
             states=StateCache(disk, _STATES_S),
             tail_pages=tail,
-            on_demand=_on_demand(config, poller),
+            on_demand=OnDemand.of(config.on_demand, config.on_demand_definitions) if config.on_demand else None,
             subset_rules=config.subsets,
         )
         self.tail_reader: TailReader | None = None
@@ -106,12 +113,6 @@ class Served:
             self.tail_reader.close()
         for flights in self.parts.flights:
             flights.close()
-
-
-def _on_demand(config: ServeConfig, poller: Poller) -> OnDemand | None:
-    if not config.on_demand:
-        return None
-    return OnDemand.of(config.on_demand, config.on_demand_definitions, lambda: poller.is_busy)
 
 
 def _tail_reader(config: TailConfig, tails: Tails, wake: "Wake") -> "TailReader":
@@ -147,6 +148,9 @@ def run_server(config: ServeConfig, served: Served, started: Callable[[str], Non
         # Accepted connections inherit it.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
     port = listener.getsockname()[1]
+    # Each call of the loop to the system lets another thread run, and then waits so long for it: 5 ms are as long as a
+    # dozen answers take.
+    sys.setswitchinterval(_SWITCH_S)
     # A full collection would search all that has been imported, which takes 0.1 s, each second with a thousand clients.
     gc.freeze()
     asyncio.run(_serve(config, served, listener, lambda: started(_url(config.http, port))))

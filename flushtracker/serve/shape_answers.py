@@ -146,8 +146,8 @@ class ShapeAnswers:
                 self._poller.drop(shape_id, changed, or_cut=follower.cuts)
             if disconnected.done():
                 raise DisconnectedError
-            if is_last and self._parts.on_demand is not None:
-                await self._parts.on_demand.precedence.turn()
+            if is_last:
+                await self._parts.precedence.turn()
             is_late = self._now_s() >= end_s or self._poller.is_closed
 
     async def page(self, follower: Follower) -> Page:

@@ -91,13 +91,18 @@ class Flight(Generic[T]):
 class SingleFlight:
     """Runs ``threads`` reads at once, and up to ``spare`` more in place of stalled ones, with up to ``waiting`` per
     thread queued; :meth:`share` is for the event loop.
+
+    ``keep_s``: how long a read goes on whose requests have waited too long, unless others wait for it by then; ``None``
+    for to its end, because its result is cached.
     """
 
-    def __init__(self, name: str, threads: int, waiting: int = WAITING_PER_THREAD, *, spare: int = 0) -> None:
+    def __init__(
+        self, name: str, threads: int, waiting: int = WAITING_PER_THREAD, *, spare: int = 0, keep_s: float | None = None
+    ) -> None:
         self._pool = DaemonPool(threads + spare, name)
         self._threads, self._spare = threads, spare
         self._limit = threads * (1 + waiting)
-        self.wait_s, self.stalled_s = WAIT_S, STALLED_S
+        self.wait_s, self.stalled_s, self.keep_s = WAIT_S, STALLED_S, keep_s
         self._flights: dict[Hashable, Flight[Any]] = {}
         self._running: set[Flight[Any]] = set()
         self._queued: dict[Flight[Any], Callable[[], None]] = {}
@@ -137,14 +142,13 @@ class SingleFlight:
             if not flight.future.done():
                 # Its client asks again, and would have to wait as long for another one.
                 flight.is_kept = flight in self._running
+                if self.keep_s is not None:
+                    asyncio.get_running_loop().call_later(self.keep_s, self._keep_no_longer, key, flight)
                 raise UnavailableError(_STALLS)
             return flight.future.result()
         finally:
             flight.waiting -= 1
-            if not flight.waiting and not flight.is_kept:
-                flight.abandoned.set()
-                self._forget(key, flight)
-                self._queued.pop(flight, None)
+            self._abandon_unwanted(key, flight)
             self._start_queued(self._stalled())
 
     def close(self) -> None:
@@ -155,6 +159,16 @@ class SingleFlight:
             flight.future.cancel()
         self._queued.clear()
         self._pool.shutdown()
+
+    def _keep_no_longer(self, key: Hashable, flight: Flight[Any]) -> None:
+        flight.is_kept = False
+        self._abandon_unwanted(key, flight)
+
+    def _abandon_unwanted(self, key: Hashable, flight: Flight[Any]) -> None:
+        if not flight.waiting and not flight.is_kept:
+            flight.abandoned.set()
+            self._forget(key, flight)
+            self._queued.pop(flight, None)
 
     def _forget(self, key: Hashable, flight: Flight[Any]) -> None:
         if self._flights.get(key) is flight:

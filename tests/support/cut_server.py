@@ -19,6 +19,7 @@ from flushtracker.serve.messages import item_messages, row_messages
 from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.parts import Parts
 from flushtracker.serve.poller import Poller
+from flushtracker.serve.precedence import Precedence
 from flushtracker.serve.reads import Check, LogReads
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
@@ -135,7 +136,8 @@ class _SteppedServer(Server):
         super().__init__(config_of("unused"), 0)
         poller, flights = _SteppedWatch(reads), _InlineFlights("inline", 1)
         pages, states = self.served.parts.pages, self.served.parts.states
-        self.replace(Parts(poller, reads, flights, flights, flights, flights, pages, states), live_s=0.0)
+        parts = Parts(poller, reads, flights, flights, flights, flights, Precedence(bool), pages, states)
+        self.replace(parts, live_s=0.0)
         self.look = poller.look
 
 

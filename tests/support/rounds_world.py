@@ -21,6 +21,7 @@ from flushtracker.serve.follower import Follower, require_followed
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.parts import Parts
 from flushtracker.serve.poller import Poller
+from flushtracker.serve.precedence import Precedence
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.rounds import Waiter
 from flushtracker.serve.seen_shape import SeenShape
@@ -58,7 +59,9 @@ class RoundsServer(TailServer):
         super().__init__(Tails(MEMORY_BYTES, lambda: self.poller.rounds.holding))
         unused: Any = None
         pages: Any = self
-        parts = Parts(self.poller, unused, unused, unused, unused, unused, unused, unused, tail_pages=pages)
+        parts = Parts(
+            self.poller, unused, unused, unused, unused, unused, Precedence(bool), unused, unused, tail_pages=pages
+        )
         self.answers = ShapeAnswers(parts, SOURCE)
         self.round = _Begun()
         self.is_due = self.begins_early = False

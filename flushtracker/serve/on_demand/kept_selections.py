@@ -1,7 +1,8 @@
 """``KeptSelections``: the definitions on demand that clients ask for, bounded in number and in size.
 
 A definition that nobody asks for is forgotten after ``poller.FORGET_S``. While there is no room, others are refused: to
-drop one of a client that goes on would cost more than to make a new client wait.
+drop one of a client that goes on would cost more than to make a new client wait. So one keeps its place, too, while
+what answers it is looked up again.
 """
 
 from collections.abc import Hashable
@@ -21,7 +22,9 @@ _FORGETS_S: Final = 10.0
 
 @dataclass(slots=True)
 class _Kept(Generic[T]):
-    value: T
+    """``value`` is ``None`` until it is looked up again."""
+
+    value: T | None
     characters: int
     asked_s: float
 
@@ -50,7 +53,8 @@ class KeptSelections(Generic[T]):
 
     def add(self, key: Hashable, value: T, characters: int, now_s: float) -> None:
         """Keep one whose condition has so many characters; raises ``UnavailableError`` if there is no room."""
-        if key in self._kept:
+        if (place := self._kept.get(key)) is not None:
+            place.value = value
             return
         self._forget_at_times(now_s)
         if len(self._kept) >= self._most or self.characters + characters > MOST_CHARACTERS:
@@ -59,10 +63,10 @@ class KeptSelections(Generic[T]):
         self._kept[key] = _Kept(value, characters, now_s)
         self.characters += characters
 
-    def clear(self) -> None:
-        """Forget all: the registry has changed, and others may contain them now."""
-        self._kept.clear()
-        self.characters = 0
+    def look_up_again(self) -> None:
+        """The registry has changed, and other shapes may contain them now."""
+        for each in self._kept.values():
+            each.value = None
 
     def _forget_at_times(self, now_s: float) -> None:
         """Forget those that nobody has asked for lately."""

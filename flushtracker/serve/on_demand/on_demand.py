@@ -3,12 +3,10 @@
 They are not the threads of registered shapes, whose clients must not wait for any number of definitions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flushtracker.serve.on_demand.kept_selections import KeptSelections
-from flushtracker.serve.on_demand.precedence import Precedence
 from flushtracker.serve.single_flight import SingleFlight
 from flushtracker.wal.changes import TableName
 
@@ -22,15 +20,14 @@ class OnDemand:
     kept: "KeptSelections[Target]"
     log_flights: SingleFlight
     row_flights: SingleFlight
-    precedence: Precedence
 
     @classmethod
-    def of(cls, tables: frozenset[TableName], most_definitions: int, is_looking: Callable[[], bool]) -> "OnDemand":
+    def of(cls, tables: frozenset[TableName], most_definitions: int) -> "OnDemand":
         """For at most so many definitions at once, each of which may wait for a read of its log."""
         # Definitions share what this one thread has read last.
         logs = SingleFlight("on-demand-logs", 1, most_definitions)
         rows = SingleFlight("on-demand-rows", 1, spare=1)
-        return cls(tables, KeptSelections(most_definitions), logs, rows, Precedence(is_looking))
+        return cls(tables, KeptSelections(most_definitions), logs, rows)
 
     @property
     def flights(self) -> tuple[SingleFlight, SingleFlight]:

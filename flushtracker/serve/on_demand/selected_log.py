@@ -24,14 +24,24 @@ from flushtracker.wal.changes import Row
 
 Check = Callable[[], None]
 
+STEP_ROWS: Final = 500
+"""Rows that a read takes at once before it stands back for others."""
 _MOST_KEPT: Final = 16 << 20
 _VERSION_BYTES: Final = 500
 """About what a version takes besides its text."""
 
 
-def selected_rows(rows: Iterable[pa.Table], selection: Selection) -> Iterator[pa.Table]:
-    """The rows that are shown, in their order; raises ``DecodeError`` as :meth:`Selection.shown`."""
+def in_steps(rows: Iterable[pa.Table], check: Check) -> Iterator[pa.Table]:
+    """The same rows, a few at a time, with a check before each step."""
     for table in rows:
+        for start in range(0, len(table), STEP_ROWS):
+            check()
+            yield table.slice(start, STEP_ROWS)
+
+
+def selected_rows(rows: Iterable[pa.Table], selection: Selection, check: Check) -> Iterator[pa.Table]:
+    """The rows that are shown, in their order; raises ``DecodeError`` as :meth:`Selection.shown`."""
+    for table in in_steps(rows, check):
         texts = [selection.shown(text, columns_of(text)) for text in table["value"].to_pylist()]
         found = table.set_column(table.column_names.index("value"), "value", pa.array(texts, table["value"].type))
         yield found.filter(found["value"].is_valid())

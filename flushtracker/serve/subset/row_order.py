@@ -8,6 +8,8 @@ configured, or where the order does not decide which rows there are.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from flushtracker.errors import DecodeError
@@ -22,6 +24,7 @@ _TERM: Final = re.compile(
     re.IGNORECASE,
 )
 _MOST_TERMS: Final = 32
+_STEP_ROWS: Final = 4_000
 _UNORDERED: Final = ("array",)
 
 
@@ -59,30 +62,33 @@ class RowOrder:
         if relation is None:
             raise BadRequestError("subset__order_by needs the types of the columns, which are not known here")
         columns = {column.name: column for column in relation.columns}
-        terms, end = list[_Term](), 0
-        while end < len(text) or not terms:
+        terms, count, end = list[_Term](), 0, 0
+        while end < len(text) or not count:
             found = _TERM.match(text, end)
-            if found is None or (found[6] and found.end() == len(text)) or len(terms) == _MOST_TERMS:
+            if found is None or (found[6] and found.end() == len(text)) or count == _MOST_TERMS:
                 raise BadRequestError(
                     f"subset__order_by is not a list of up to {_MOST_TERMS} columns, each with ASC or DESC and NULLS "
                     "FIRST or LAST; expressions are not supported"
                 )
-            terms.append(_term(found, columns, text_by_bytes=text_by_bytes))
-            end = found.end()
+            term = _term(found, columns, text_by_bytes=text_by_bytes)
+            if all(term.name != each.name for each in terms):
+                # Rows that differ nowhere before have the same value of a column that is repeated.
+                terms.append(term)
+            count, end = count + 1, found.end()
         return cls(tuple(terms))
 
     def row(self, key: str, text: str, row: Row) -> OrderedRow:
         """A row to be sorted; raises ``DecodeError`` if a value is not of its column's type."""
         return OrderedRow(key, text, tuple(_value(term, row) for term in self.terms))
 
-    def sort(self, rows: list[OrderedRow]) -> list[OrderedRow]:
+    def sort(self, rows: list[OrderedRow], check: Callable[[], None] = lambda: None) -> list[OrderedRow]:
         """The rows in this order."""
-        found = sorted(rows, key=lambda row: row.key)
+        found = _sorted(rows, _key, check)
         for number, term in reversed(list(enumerate(self.terms))):
             present = [row for row in found if row.values[number] is not None]
             nulls = [row for row in found if row.values[number] is None]
             # A sort that is reversed keeps equal rows in their order.
-            present.sort(key=_value_at(number), reverse=term.is_descending)
+            present = _sorted(present, _value_at(number), check, reverse=term.is_descending)
             found = nulls + present if term.has_nulls_first else present + nulls
         return found
 
@@ -107,6 +113,25 @@ def _term(found: re.Match[str], columns: dict[str, Column], *, text_by_bytes: bo
         )
     # PostgreSQL takes NULL for greater than all else.
     return _Term(name, sql_type.parse, is_descending, nulls == "FIRST" if nulls else is_descending)
+
+
+def _sorted(
+    rows: list[OrderedRow], key: Callable[[OrderedRow], Any], check: Callable[[], None], *, reverse: bool = False
+) -> list[OrderedRow]:
+    """The rows in the order of a key. No other thread runs while a list is sorted, so parts of it are, and merged."""
+    parts = list[list[OrderedRow]]()
+    for start in range(0, len(rows), _STEP_ROWS):
+        check()
+        parts.append(sorted(rows[start : start + _STEP_ROWS], key=key, reverse=reverse))
+    merged, found = merge(*parts, key=key, reverse=reverse), list[OrderedRow]()
+    while step := [*islice(merged, _STEP_ROWS)]:
+        check()
+        found += step
+    return found
+
+
+def _key(row: OrderedRow) -> str:
+    return row.key
 
 
 def _value_at(number: int) -> Callable[[OrderedRow], Any]:

@@ -16,6 +16,7 @@ from flushtracker.serve.body import PAGE_BYTES, Body, join
 from flushtracker.serve.condition_text import condition_of, parsed_condition
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.on_demand.containment import require_own_rules
+from flushtracker.serve.on_demand.selected_log import in_steps
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.subset.row_order import OrderedRow, RowOrder
@@ -81,21 +82,20 @@ class SubsetRows:
             rows.append(row)
             size += len(row.text) + _ROW_BYTES
             if kept is not None and (len(rows) >= 2 * kept + 1_000 or size > _MOST_HELD):
-                rows = self.order.sort(rows)[:kept]
+                rows = self.order.sort(rows, check)[:kept]
                 size = sum(len(row.text) + _ROW_BYTES for row in rows)
             if len(rows) > self.offset + self.most_rows and kept is None:
                 raise _too_many(f"has more than {self.most_rows} rows (subsets.rows)")
             if size > _MOST_HELD:
                 raise _too_many(f"has more than {_MOST_HELD >> 20} MiB, with the rows before subset__offset")
-        rows = self.order.sort(rows)[self.offset : kept]
+        rows = self.order.sort(rows, check)[self.offset : kept]
         if sum(len(row.text.encode()) for row in rows) > PAGE_BYTES:
             raise _too_many(f"has more than {PAGE_BYTES >> 20} MiB")
         return pa.table({"key": [row.key for row in rows], "value": [row.text for row in rows]})
 
     def _matching(self, tables: Iterable[pa.Table], check: Callable[[], None]) -> Iterator[OrderedRow]:
         is_read = self.matches is not None or bool(self.order.terms)
-        for table in tables:
-            check()
+        for table in in_steps(tables, check):
             for key, text in zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True):
                 row: Row = columns_of(text) if is_read else {}
                 if self.matches is None or self.matches(row) is True:

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from flushtracker.serve.on_demand import precedence
-from flushtracker.serve.on_demand.precedence import Precedence
+from flushtracker.serve import precedence
+from flushtracker.serve.precedence import Precedence
 
 
 async def test_clients_on_demand_go_on_once_the_others_are_answered() -> None:
@@ -36,9 +36,13 @@ async def test_nobody_stands_back_for_long(monkeypatch: pytest.MonkeyPatch) -> N
     found = Precedence(lambda: True)
     with found.answering():
         await asyncio.wait_for(found.turn(), 10)
-        began_s = time.monotonic()
-        await asyncio.to_thread(found.stand_back)
-        assert time.monotonic() - began_s >= precedence.STEP_S
+        step, began_s = found.standing_back(lambda: None), time.monotonic()
+        await asyncio.to_thread(step)
+        waited_s = time.monotonic() - began_s
+        assert waited_s >= precedence.STEP_S
+        for _ in range(100):
+            step()
+        assert time.monotonic() - began_s - waited_s < precedence.STEP_S, "it stands back more than half of the time"
 
 
 async def test_a_read_goes_on_at_once_if_nobody_else_is_answered() -> None:
@@ -49,7 +53,8 @@ async def test_a_read_goes_on_at_once_if_nobody_else_is_answered() -> None:
         await asyncio.sleep(0)
     looking[0] = False
     began_s = time.monotonic()
+    step = found.standing_back(lambda: None)
     for _ in range(100):
-        found.stand_back()
+        step()
     await found.turn()
     assert time.monotonic() - began_s < precedence.STEP_S

@@ -1,8 +1,9 @@
-"""``Precedence``: whoever reads for definitions on demand stands back while others are about to be answered.
+"""``Precedence``: whoever reads for definitions on demand, or for subsets, stands back while others are about to be
+answered.
 
 Only one thread of Python runs at a time, so each step of a look, of a read for others and of their answers would have
-to wait for these. Those steps are short, so little is lost; and nobody stands back for long, so that definitions are
-answered on a busy server, too.
+to wait for these. Those steps are short, so little is lost; and nobody stands back for more than half of the time, so
+that these are answered on a busy server, too.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Final
 from flushtracker.serve.turns import Turns
 
 STEP_S: Final = 0.05
-"""How long a step of a read stands back at most."""
+"""How long a step of a read stands back at most. Then it goes on for as long."""
 TURN_S: Final = 0.5
 """How long a client does, before its read begins."""
 _AGAIN_S: Final = 0.002
@@ -25,7 +26,7 @@ _AT_ONCE: Final = 2
 class Precedence:
     """``is_looking``: whether a look at the tables, or a round of answers, is in progress; called in any thread.
 
-    Apart from :meth:`stand_back`, for the event loop.
+    Apart from what :meth:`standing_back` returns, for the event loop.
     """
 
     def __init__(self, is_looking: Callable[[], bool]) -> None:
@@ -60,8 +61,18 @@ class Precedence:
         await self._is_free.wait()
         await self._turns.wait()
 
-    def stand_back(self) -> None:
-        """In the thread of a read: wait for the others."""
-        end_s = time.monotonic() + STEP_S
-        while (self._answers or self._is_looking()) and time.monotonic() < end_s:
-            time.sleep(_AGAIN_S)
+    def standing_back(self, check: Callable[[], None]) -> Callable[[], None]:
+        """The ``check`` of a read, called between its steps in its thread, which first waits for the others."""
+        goes_on_s = 0.0
+
+        def step() -> None:
+            nonlocal goes_on_s
+            end_s = time.monotonic() + STEP_S
+            while end_s - STEP_S >= goes_on_s and (self._answers or self._is_looking()):
+                if time.monotonic() >= end_s:
+                    goes_on_s = end_s + STEP_S
+                    break
+                time.sleep(_AGAIN_S)
+            check()
+
+        return step
