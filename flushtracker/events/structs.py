@@ -226,7 +226,10 @@ class TypeBinding(Struct):
     labels: tuple[EnumLabel, ...]
 
 
-class ColumnBinding(Struct, kw_only=True, omit_defaults=True, rename={"is_deterministic": "deterministic"}):
+_COLUMN: Final = {"is_deterministic": "deterministic", "is_bytewise": "bytewise"}
+
+
+class ColumnBinding(Struct, kw_only=True, omit_defaults=True, rename=_COLUMN):
     """A column of a table."""
 
     number: Positive
@@ -238,6 +241,7 @@ class ColumnBinding(Struct, kw_only=True, omit_defaults=True, rename={"is_determ
     is_deterministic: bool
     altered_before: Natural
     case_differences: tuple[str, ...] | None = None
+    is_bytewise: bool = False
 
 
 class KeyBinding(Struct, rename={"is_primary": "primary"}):

@@ -19,19 +19,23 @@ from flushtracker.shapes.where.letter_case import LetterCase
 
 DEFAULT: Final = 100
 """The OID of the collation that stands for the database's."""
-# All versions name the column of the database's provider alike; before 15 there is only the C library.
-_NAMES: Final = """
-SELECT c.oid::bigint, concat(quote_ident(n.nspname), '.', quote_ident(c.collname)), p.provider = 'b'
-  OR p.provider = 'c' AND CASE c.oid WHEN 100 THEN d.datctype ELSE c.collctype END
-    IN ('C', 'POSIX', 'C.UTF-8', 'C.UTF8', 'C.utf8')
+# The provider of a collation `c` in a database `d`. All versions name the column of the database's provider alike;
+# before 15 there is only the C library.
+_PROVIDER: Final = """
+CASE c.collprovider WHEN 'd' THEN coalesce(to_jsonb(d) ->> 'datlocprovider', 'c') ELSE c.collprovider::text END
+"""
+_PLAIN: Final = "'C', 'POSIX', 'C.UTF-8', 'C.UTF8', 'C.utf8'"
+IS_BYTEWISE: Final = f"""
+{_PROVIDER} = 'b' OR {_PROVIDER} = 'c' AND CASE c.oid WHEN 100 THEN d.datcollate ELSE c.collcollate END IN ({_PLAIN})
+"""
+"""Whether a collation ``c`` orders texts by bytes in a database ``d``: those without a language do."""
+_NAMES: Final = f"""
+SELECT c.oid::bigint, concat(quote_ident(n.nspname), '.', quote_ident(c.collname)), {_PROVIDER} = 'b'
+  OR {_PROVIDER} = 'c' AND CASE c.oid WHEN 100 THEN d.datctype ELSE c.collctype END IN ({_PLAIN})
 FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
 JOIN pg_database d ON d.datname = current_database()
-CROSS JOIN LATERAL (
-  SELECT CASE c.collprovider WHEN 'd' THEN coalesce(to_jsonb(d) ->> 'datlocprovider', 'c') ELSE c.collprovider::text END
-  AS provider
-) p
 WHERE c.oid = ANY(%s::oid[])
-"""
+"""  # noqa: S608  a constant
 # Unchanged texts are not returned. The result has the collation, under which different texts may be equal.
 _MAPPED: Final = """
 SELECT probe, nullif(lower(probe COLLATE {0}) COLLATE "C", probe), nullif(upper(probe COLLATE {0}) COLLATE "C", probe)

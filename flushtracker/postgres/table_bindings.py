@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from flushtracker.errors import PostgresError
-from flushtracker.postgres.case_differences import DEFAULT, case_differences
+from flushtracker.postgres.case_differences import DEFAULT, IS_BYTEWISE, case_differences
 from flushtracker.postgres.catalog import IS_SENT
 from flushtracker.postgres.connection import SCHEMAS_SINCE, Connection, one_snapshot, rows
 from flushtracker.postgres.inheritance import IS_ATTACHED
@@ -106,9 +106,11 @@ _SCHEMAS: Final = """
 _NO_SCHEMAS: Final = "ARRAY[]::text[]"
 _COLUMNS: Final = f"""
 SELECT a.attrelid::bigint, a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.xmin::text::bigint,
-  coalesce(c.collisdeterministic, true), a.attcollation::bigint
+  coalesce(c.collisdeterministic, true), coalesce(getdatabaseencoding() = 'UTF8' AND ({IS_BYTEWISE}), false),
+  a.attcollation::bigint
 FROM pg_attribute a
 LEFT JOIN pg_collation c ON c.oid = a.attcollation
+JOIN pg_database d ON d.datname = current_database()
 WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND {IS_SENT}
 ORDER BY a.attrelid, a.attnum
 """  # noqa: S608  a constant
@@ -234,8 +236,9 @@ def _read(connection: Connection, publication: str | None, ids: list[int]) -> di
     columns: dict[int, list[ColumnBinding]] = defaultdict(list)
     found_columns = rows(connection, _COLUMNS, wanted)
     differences = case_differences(connection, {DEFAULT, *(column[-1] for column in found_columns)})
-    for oid, number, name, type_oid, modifier, version, is_deterministic, collation in found_columns:
-        facts = (oid, name) in filled, is_deterministic, differences.get(collation) if collation != DEFAULT else None
+    for oid, number, name, type_oid, modifier, version, is_deterministic, is_bytewise, collation in found_columns:
+        own = differences.get(collation) if collation != DEFAULT else None
+        facts = (oid, name) in filled, is_deterministic, own, is_bytewise
         columns[oid].append(ColumnBinding(number, name, type_oid, modifier, version, *facts))
     keys: dict[int, list[KeyBinding]] = defaultdict(list)
     for oid, key_oid, names, *index in rows(connection, _KEYS, wanted):

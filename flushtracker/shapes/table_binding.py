@@ -34,7 +34,8 @@ class ColumnBinding:
 
     ``is_deterministic``: texts are equal only if their bytes are. ``altered_before`` is an LSN after its last
     alteration since shapes were first bound to the table; earlier transactions may have it under another name.
-    ``case_differences`` are those of its collation, ``None`` for the database's.
+    ``case_differences`` are those of its collation, ``None`` for the database's. ``is_bytewise``: the server orders its
+    texts by their bytes, in UTF-8, which is by code points.
     """
 
     number: int
@@ -45,6 +46,7 @@ class ColumnBinding:
     fills_old_rows: bool = False
     is_deterministic: bool = True
     case_differences: tuple[str, ...] | None = None
+    is_bytewise: bool = False
     altered_before: int = field(default=0, compare=False)
 
 

@@ -1,6 +1,6 @@
 """The order of a subset's rows is PostgreSQL's: the same orders of the same values, on a real server, or a refusal."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from itertools import product
 from random import Random
@@ -146,8 +146,8 @@ def _relation(connection: Connection) -> Relation:
     return relation_of(read_bindings(connection, None, [oid])[oid])
 
 
-def _compare(connection: Connection, relation: Relation, order: str) -> None:
-    found = RowOrder.of(order, relation, text_by_bytes=False)
+def _compare(connection: Connection, relation: Relation, order: str, by_bytes: Collection[str] = ()) -> None:
+    found = RowOrder.of(order, relation, by_bytes=by_bytes)
     columns = [column.name for column in relation.columns]
     texts = ", ".join(f"{name}::text" for name in columns)
     given = rows(connection, f"SELECT {texts} FROM ordered")  # noqa: S608  our own names
@@ -157,18 +157,80 @@ def _compare(connection: Connection, relation: Relation, order: str) -> None:
 
 
 def test_a_type_whose_order_is_not_known_is_refused_by_name(server: LocalPostgres) -> None:
-    """As is text without COLLATE, also if the column has collation C, which is not known here."""
+    """As is text without COLLATE, unless its collation is known to order by bytes."""
     with closing(connect(server.options)) as connection:
         rows(connection, "SET search_path = public, pg_catalog")
         for statement in _TYPES:
             rows(connection, statement)
-        refused = {f"r{number}": sql for number, sql in enumerate((*_REFUSED, "text", 'text COLLATE "C"', "char(3)"))}
+        refused = {f"r{number}": sql for number, sql in enumerate((*_REFUSED, "text", "char(3)"))}
         columns = ", ".join(f"{name} {sql}" for name, sql in refused.items())
         rows(connection, f"CREATE TABLE ordered (id int PRIMARY KEY, {columns})")
         relation = _relation(connection)
     for name, sql in refused.items():
         with pytest.raises(BadRequestError, match=f'names column "{name}"'):
-            RowOrder.of(f"id, {name} DESC", relation, text_by_bytes=False)
+            RowOrder.of(f"id, {name} DESC", relation, by_bytes=())
         if sql in _REFUSED:
             with pytest.raises(BadRequestError, match=f'column "{name}"'):
-                RowOrder.of(f'{name} COLLATE "C"', relation, text_by_bytes=False)
+                RowOrder.of(f'{name} COLLATE "C"', relation, by_bytes=())
+
+
+_COLLATIONS: Final = {"C": True, "POSIX": True, "ucs_basic": True, "C.utf8": True, "pg_c_utf8": True, "en-x-icu": False}
+"""Whether columns of these are ordered by bytes; a server lacks some."""
+_DATABASES: Final = (
+    ("", "ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'", True),
+    ("", "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'", False),
+    ("pg_c_utf8", "ENCODING 'UTF8' LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8' LOCALE 'C'", True),
+    ("en-x-icu", "ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'", False),
+)
+"""What a server must have for a database, its options, and whether its own collation orders by bytes."""
+
+
+def test_text_is_in_the_servers_order_where_its_collation_is_of_bytes(server: LocalPostgres) -> None:
+    """By each collation, by that of a domain, and by the default of a database; others are not taken for such."""
+    rng, seen = Random(1), set[bool]()  # noqa: S311  reproducible
+    with closing(connect(server.options)) as connection:
+        there = {name for (name,) in rows(connection, "SELECT collname FROM pg_collation")}
+    databases = [(options, is_so) for needed, options, is_so in _DATABASES if not needed or needed in there]
+    provided = _version(server) >= _PROVIDERS_SINCE
+    for number, (options, is_so) in enumerate(databases):
+        if "PROVIDER" in options and not provided:
+            continue
+        server.execute(f"CREATE DATABASE texts_{number} TEMPLATE template0 {options}")
+        with closing(connect({**server.options, "dbname": f"texts_{number}"})) as connection:
+            is_utf8 = "UTF8" in options
+            wanted = {"text": is_so, "char(3)": is_so, "letter": is_utf8}
+            own = {name: is_of for name, is_of in _COLLATIONS.items() if is_utf8 and name in there}
+            wanted |= {f'text COLLATE "{name}"': is_of for name, is_of in own.items()}
+            rows(connection, "SET search_path = public, pg_catalog")
+            rows(connection, 'CREATE DOMAIN letter AS text COLLATE "C"')
+            found = _bytewise(connection, rng, wanted, [each for each in _TEXTS if is_utf8 or each.isascii()])
+            assert found == wanted, options
+            seen |= {*found.values()}
+    assert seen == {True, False}
+
+
+def _version(server: LocalPostgres) -> int:
+    with closing(connect(server.options)) as connection:
+        return connection.server_version
+
+
+_PROVIDERS_SINCE: Final = 150_000
+
+
+def _bytewise(connection: Connection, rng: Random, types: Iterable[str], texts: list[str]) -> dict[str, bool]:
+    """Whether columns of these types are taken for ordered by bytes; those that are have the server's order."""
+    names = {sql: f"c{number}" for number, sql in enumerate(types)}
+    rows(
+        connection, f"CREATE TABLE ordered (id text PRIMARY KEY, {', '.join(f'{n} {sql}' for sql, n in names.items())})"
+    )
+    for number in range(60):
+        values = [rng.choice(texts)[:3] for _ in names]
+        places = ", ".join(["%s"] * (len(values) + 1))
+        rows(connection, f"INSERT INTO ordered VALUES ({places})", (f"{number:03}", *values))  # noqa: S608  our own names
+    ((oid,),) = rows(connection, "SELECT 'ordered'::regclass::oid::bigint")
+    binding = read_bindings(connection, None, [oid])[oid]
+    found = {column.name for column in binding.columns if column.is_bytewise}
+    for name in found - {"id"}:
+        for way in _WAYS:
+            _compare(connection, relation_of(binding), f"{name}{way}", found)
+    return {sql: name in found for sql, name in names.items()}

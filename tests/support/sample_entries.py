@@ -47,7 +47,7 @@ TABLE = TableEntry(
             ColumnBinding(1, "id", 16_400, -1, 700, altered_before=800),
             ColumnBinding(2, "pair", 16_402, -1, 700, fills_old_rows=True, is_deterministic=False),
             ColumnBinding(3, "name", 25, -1, 700, case_differences=("lower('I') is 'ı'",)),
-            ColumnBinding(4, "code", 25, -1, 700, case_differences=()),
+            ColumnBinding(4, "code", 25, -1, 700, case_differences=(), is_bytewise=True),
         ),
         storage=4,
         attributes=4,

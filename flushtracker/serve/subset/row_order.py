@@ -1,12 +1,12 @@
 """``RowOrder``: the order of a subset's rows, as PostgreSQL's ORDER BY; ties are in the order of their keys.
 
 So pages with ``limit`` and ``offset`` of the same rows do not overlap. A type whose order is not known here is refused.
-The order of text depends on a collation, which no log has: it is that of ``COLLATE "C"`` where that is written, or
-configured, or where the order does not decide which rows there are.
+The order of text depends on a collation, and only that of bytes is known here: where the column has it, as capture has
+found, where ``COLLATE "C"`` is written, or configured, or where the order does not decide which rows there are.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -49,10 +49,10 @@ class RowOrder:
     terms: tuple[_Term, ...] = ()
 
     @classmethod
-    def of(cls, text: str | None, relation: Relation | None, *, text_by_bytes: bool) -> "RowOrder":
+    def of(cls, text: str | None, relation: Relation | None, *, by_bytes: Container[str]) -> "RowOrder":
         """The order ``text`` says, of rows of ``relation``, ``None`` if that is not known.
 
-        ``text_by_bytes``: texts are in the order of their bytes also without COLLATE "C".
+        ``by_bytes``: the columns whose texts are in the order of their bytes also without COLLATE "C".
 
         Raises:
             BadRequestError: it is not an order of columns, or PostgreSQL's order of one is not known.
@@ -70,7 +70,7 @@ class RowOrder:
                     f"subset__order_by is not a list of up to {_MOST_TERMS} columns, each with ASC or DESC and NULLS "
                     "FIRST or LAST; expressions are not supported"
                 )
-            term = _term(found, columns, text_by_bytes=text_by_bytes)
+            term = _term(found, columns, by_bytes)
             if all(term.name != each.name for each in terms):
                 # Rows that differ nowhere before have the same value of a column that is repeated.
                 terms.append(term)
@@ -93,7 +93,7 @@ class RowOrder:
         return found
 
 
-def _term(found: re.Match[str], columns: dict[str, Column], *, text_by_bytes: bool) -> _Term:
+def _term(found: re.Match[str], columns: dict[str, Column], by_bytes: Container[str]) -> _Term:
     name, is_descending = catalog_name(found[1], found[2]), (found["way"] or "").upper() == "DESC"
     if name not in columns:
         raise BadRequestError(f'subset__order_by names column "{name}", which the shape does not show')
@@ -105,11 +105,11 @@ def _term(found: re.Match[str], columns: dict[str, Column], *, text_by_bytes: bo
     is_text, is_binary = sql_type.family in TEXTS, found["binary"] is not None
     if is_binary and not is_text:
         raise BadRequestError(f'subset__order_by has COLLATE for column "{name}" ({sql_type.name}), which has none')
-    if is_text and not (text_by_bytes or is_binary):
+    if is_text and not (is_binary or name in by_bytes):
         raise BadRequestError(
-            f'subset__order_by names column "{name}" ({sql_type.name}), whose order depends on its collation; with '
-            'limit or offset, write COLLATE "C" after it for the order of bytes, order by another column, or let the '
-            "operator set subsets.text_order"
+            f'subset__order_by names column "{name}" ({sql_type.name}), whose collation may have another order '
+            'than that of bytes; with limit or offset, write COLLATE "C" after it for the order of bytes, order by '
+            "another column, give the column that collation by ALTER TABLE, or let the operator set subsets.text_order"
         )
     # PostgreSQL takes NULL for greater than all else.
     return _Term(name, sql_type.parse, is_descending, nulls == "FIRST" if nulls else is_descending)

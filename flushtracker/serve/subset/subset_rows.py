@@ -59,10 +59,11 @@ class SubsetRows:
             )
         relation = shown_relation(shape)
         is_cut = subset.limit is not None or subset.offset > 0
-        by_bytes = rules.has_text_in_bytes or not is_cut
         return cls(
             _condition(subset, shape, relation),
-            RowOrder.of(subset.order_by, relation, text_by_bytes=by_bytes),
+            RowOrder.of(
+                subset.order_by, relation, by_bytes=_by_bytes(shape, every=rules.has_text_in_bytes or not is_cut)
+            ),
             subset.limit,
             subset.offset,
             rules.most_rows,
@@ -111,6 +112,12 @@ def shown_relation(shape: SeenShape) -> Relation | None:
     names = {*shape.found.columns} if selection is None or selection.names is None else {*selection.names}
     relation = relation_of(table)
     return replace(relation, columns=tuple(each for each in relation.columns if each.name in names))
+
+
+def _by_bytes(shape: SeenShape, *, every: bool) -> frozenset[str]:
+    """The columns whose texts are ordered by bytes."""
+    columns = () if shape.found.table is None else shape.found.table.columns
+    return frozenset(column.name for column in columns if every or column.is_bytewise)
 
 
 def _condition(subset: Subset, shape: SeenShape, relation: Relation | None) -> Callable[[Row], bool | None] | None:

@@ -260,6 +260,25 @@ async def test_too_many_definitions_get_a_503_while_those_asked_for_go_on(log: s
         assert len(parts.on_demand.kept) == 2
 
 
+async def test_definitions_keep_their_places_when_the_registry_changes(log: str) -> None:
+    """New ones of an attacker cannot take them meanwhile, and what answers them is looked up again."""
+    begin(log, WHOLE)
+    async with serving(log, on_demand=_TABLES, definitions=2) as server:
+        parts = server.served.parts
+        assert parts.on_demand is not None
+        client = Client(PAID)
+        await client.sync(server)
+        assert (await server.get(asked(1))).status == 200
+        before = len(parts.on_demand.kept), parts.on_demand.kept.characters
+        again(log, order_entry(replace(WHOLE, id="other", snapshot=False)), 10)
+        await parts.poller.current(fresh=True)
+        assert {(await server.get(asked(number))).status for number in range(2, 9)} == {503}
+        change(log, 24, "update", 1, t="new")
+        await client.step(server, live=True)
+        assert client.rows == {key(1): {"id": "1", "t": "new"}}
+        assert (len(parts.on_demand.kept), parts.on_demand.kept.characters) == before
+
+
 def asked(number: int) -> dict[str, Any]:
     return {"table": "orders", "where": f"id = {number}", "offset": "-1"}
 

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from random import Random
@@ -12,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 from flushtracker.config.serve_config import SubsetRules
+from flushtracker.events.registry_events import TableEntry
+from flushtracker.serve import precedence
 from flushtracker.serve.live_serve_status import LiveServeStatus
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.shape_request import ShapeRequest
@@ -22,9 +26,9 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.bound_relation import relation_of
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.on_demand_log import BINDING, NAMES, ORDERS, WHOLE, order_entries
-from tests.support.sample_registry import register
+from tests.support.sample_registry import again, register
 from tests.support.serve_client import Client, Response, Server, serving
-from tests.support.shape_log_rows import append, snapshot_rows
+from tests.support.shape_log_rows import SOURCE, append, snapshot_rows
 from tests.unit.serve.test_on_demand import begin, change, key, order
 
 _SHAPE: Final = {"shape": "orders"}
@@ -204,7 +208,7 @@ async def test_a_subset_comes_by_post_as_by_get(log: str) -> None:
         ({"params": '{"1":"2"}'}, "there is no where"),
         ({"where": "id IN (SELECT a FROM b)"}, "subset"),
         ({"where": "t > 'a'"}, "order of text depends on the collation"),
-        ({"order_by": "t", "limit": "1"}, 'names column "t" (text), whose order depends on its collation'),
+        ({"order_by": "t", "limit": "1"}, 'names column "t" (text), whose collation may have another order'),
         ({"order_by": "lower(t)"}, "expressions are not supported"),
         ({"order_by": "id,"}, "is not a list"),
         ({"order_by": 'id COLLATE "C"'}, "which has none"),
@@ -259,6 +263,19 @@ async def test_text_is_ordered_by_bytes_where_the_operator_says_so(log: str) -> 
         assert ids(await server.get(asked)) == ["2"]
 
 
+async def test_text_is_ordered_by_bytes_where_its_collation_does(log: str) -> None:
+    """Capture has found so for one column, as of collation C; another one is refused, with what can be done."""
+    begin(log, WHOLE)
+    columns = tuple(replace(each, is_bytewise=each.name == "t") for each in BINDING.columns)
+    again(log, TableEntry(SOURCE, replace(BINDING, columns=columns)), 10)
+    async with serving(log) as server:
+        asked = {"shape": "orders", "offset": "-1", "subset__order_by": '"t" DESC NULLS LAST', "subset__limit": "1"}
+        assert ids(await server.get(asked)) == ["2"]
+        refused = await server.get({**asked, "subset__order_by": "t, v"})
+        assert (refused.status, 'names column "v"' in refused.json["message"]) == (400, True)
+        assert "ALTER TABLE" in refused.json["message"]
+
+
 def test_a_subset_does_not_wait() -> None:
     with pytest.raises(BadRequestError, match="does not go with a subset"):
         ShapeRequest.of(
@@ -302,7 +319,7 @@ def test_rows_are_in_postgresqls_order_and_pages_of_them_do_not_overlap() -> Non
             for name in rng.sample(names, rng.randint(1, 3))
         ]
         text = ",".join(f'"{n}"{" DESC" if d else ""}{f" nulls {f}" if f else ""}' for n, d, f in terms)
-        found = RowOrder.of(text, relation_of(BINDING), text_by_bytes=False)
+        found = RowOrder.of(text, relation_of(BINDING), by_bytes=())
         given = [found.row(f"k{row['id']}", "", row) for row in rng.sample(rows, len(rows))]
 
         def place(row: dict[str, str | None], terms: list[tuple[str, bool, str]] = terms) -> tuple[object, ...]:
@@ -319,11 +336,11 @@ def test_rows_are_in_postgresqls_order_and_pages_of_them_do_not_overlap() -> Non
 
 
 def test_text_is_in_the_order_of_bytes_where_that_is_asked_for() -> None:
-    found = RowOrder.of('t COLLATE "C" DESC', relation_of(BINDING), text_by_bytes=False)
+    found = RowOrder.of('t COLLATE "C" DESC', relation_of(BINDING), by_bytes=())
     rows = [found.row(text, "", {"t": text}) for text in ("a", "B", "é", "z")]
     assert [each.key for each in found.sort(rows)] == ["é", "z", "a", "B"]
     with pytest.raises(BadRequestError, match="expressions are not supported"):
-        RowOrder.of('t COLLATE "c"', relation_of(BINDING), text_by_bytes=False)
+        RowOrder.of('t COLLATE "c"', relation_of(BINDING), by_bytes=())
 
 
 def test_a_cut_subset_is_the_same_however_much_is_held() -> None:
@@ -331,7 +348,7 @@ def test_a_cut_subset_is_the_same_however_much_is_held() -> None:
     rng = Random(2)  # noqa: S311  reproducible
     numbers = rng.sample(range(5_000), 5_000)
     table = pa.table({"key": [f"{n:05}" for n in numbers], "value": [json.dumps({"id": str(n)}) for n in numbers]})
-    order_by = RowOrder.of("id DESC", relation_of(BINDING), text_by_bytes=False)
+    order_by = RowOrder.of("id DESC", relation_of(BINDING), by_bytes=())
     for limit, offset in ((1, 0), (10, 25), (0, 3), (5, 4_998)):
         chosen = subset_rows.SubsetRows(None, order_by, limit, offset, 10_000)
         found = chosen.chosen([table.slice(start, 100) for start in range(0, 5_000, 100)], lambda: None)
@@ -371,6 +388,49 @@ async def test_many_subsets_are_in_nobodys_way(log: str, monkeypatch: pytest.Mon
         let.set()
         statuses = [(await each).status for each in asked]
         assert (statuses.count(200), statuses.count(503), flights.started) == (132, 8, 66)
+
+
+async def test_reads_of_subsets_stand_back_for_the_shapes_clients(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a client of the shape is about to be answered, a subset's read takes no step, but for half of the time."""
+    monkeypatch.setattr(precedence, "STEP_S", 60.0)
+    begin(log, WHOLE)
+    async with serving(log) as server:
+        client, parts = Client(_SHAPE), server.served.parts
+        await client.sync(server)
+        with parts.precedence.answering():
+            subset = asyncio.create_task(at(server, client, where="id = 1"))
+            while not parts.subset_flights.running:
+                await asyncio.sleep(0.01)
+            done, _ = await asyncio.wait({subset}, timeout=0.3)
+            assert not done, "the subset was read first"
+        assert ids(await subset) == ["1"]
+
+
+async def test_a_subset_that_takes_too_long_ends_when_nobody_waits_for_it(
+    log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client got a 503 and may ask again; if it does not, the thread is free for others."""
+    begin(log, WHOLE)
+    ended = threading.Event()
+
+    def slow(_rows: subset_rows.SubsetRows, _tables: Any, check: Callable[[], None]) -> Any:
+        try:
+            while True:
+                check()
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(subset_rows.SubsetRows, "chosen", slow)
+    async with serving(log) as server:
+        client, flights = Client(_SHAPE), server.served.parts.subset_flights
+        await client.sync(server)
+        flights.wait_s, flights.keep_s = 0.2, 5.0
+        assert (await at(server, client, where="id = 1")).status == 503
+        assert (flights.running, ended.is_set()) == (1, False)
+        assert (await at(server, client, where="id = 1")).status == 503
+        assert flights.started == 1, "its client does not share the read when it asks again"
+        assert await asyncio.to_thread(ended.wait, 30)
 
 
 async def test_rows_of_a_snapshot_that_is_ahead_of_the_log_are_not_taken_for_older_ones(log: str) -> None:
