@@ -59,6 +59,7 @@ class ParentChanges:
         self._versions: list[Version] | None = None
         self._xids: list[tuple[int, int]] | None = None
         self._rows: dict[str, Row] = {}
+        self._texts: dict[str, set[str | None]] = {}
 
     def versions(self, check: Check) -> Iterator[Version]:
         """The versions, sorted by key, those of a row by time; raises as ``changed_versions``."""
@@ -73,6 +74,16 @@ class ParentChanges:
                 return chain(held, found)
         self._versions = held
         return iter(held)
+
+    def may_show(self, selection: Selection) -> bool:
+        """Whether a row that has changed may be shown, before or after; not known for rows that are not kept."""
+        return self._versions is None or all(text in self._texts_of(name) for name, text in selection.required)
+
+    def _texts_of(self, name: str) -> set[str | None]:
+        """The texts that a column has in the versions."""
+        if name not in self._texts:
+            self._texts[name] = {self.columns(text).get(name) for _, _, _, text in self._versions or ()}
+        return self._texts[name]
 
     def xids(self) -> Iterator[tuple[int, int]]:
         """The xid of each transaction, in order."""
@@ -100,7 +111,10 @@ def selected_transactions(
         def show(versions: Iterable[Version]) -> Iterator[tuple[int, str | None]]:
             return shown_versions(versions, selection, parent.columns)
 
-        return version_changes(parent.versions(check), show, parent.shape.key_columns, check)
+        versions = parent.versions(check)
+        if not parent.may_show(selection):
+            return iter(())
+        return version_changes(versions, show, parent.shape.key_columns, check)
 
     full = selection.has_old
     found = QueryChanges(changes, parent.xids, selection.rendering, has_old=full, only_changed=not full)

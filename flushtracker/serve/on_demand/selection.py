@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.serve.on_demand.required_texts import Required, required_texts
 from flushtracker.serve.rendering import Rendering
 from flushtracker.serve.schema import schema_json
 from flushtracker.shape_log.table.found_shape import FoundShape
 from flushtracker.shape_log.table.joined_rows import shown_text
+from flushtracker.shapes.bound_relation import relation_of
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.where.canonical import Form
 from flushtracker.wal.changes import Row
@@ -36,7 +38,7 @@ class Selection:
     """``matches`` is the condition, bound to the parent's table; ``names`` are the shown columns, ``None`` for all.
 
     ``digest`` is that of the definition's meaning, so two spellings of it are the same for clients. ``has_old``:
-    updates and deletes have the old values, too.
+    updates and deletes have the old values, too. ``required``: the texts that rows that match have.
     """
 
     parent: Parent
@@ -46,6 +48,7 @@ class Selection:
     schema: str
     rendering: Rendering
     has_old: bool
+    required: Required = ()
 
     @classmethod
     def of(
@@ -67,6 +70,7 @@ class Selection:
             schema=schema_json(columns, table),
             rendering=Rendering.of(table.table, columns, table),
             has_old=replica == "full",
+            required=required_texts(form, relation_of(table)),
         )
 
     def shown(self, text: str, row: Row) -> str | None:

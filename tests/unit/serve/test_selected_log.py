@@ -78,7 +78,11 @@ def test_each_transaction_is_what_the_definition_gains_and_loses(
             changed += 1
         last = max(states)
         assert copy == shown(params, states[last]), params
-        rows = [row for table in selected_rows(reader.row_tables(found), target.selection) for row in table.to_pylist()]
+        rows = [
+            row
+            for table in selected_rows(reader.row_tables(found), target.selection, lambda: None)
+            for row in table.to_pylist()
+        ]
         assert {row["key"]: columns_of(row["value"]) for row in rows} == shown(params, states[last])
         checked += 1
     assert checked > _DEFINITIONS // 2
