@@ -51,7 +51,7 @@ def test_nothing_is_kept_of_tails_that_have_come_and_gone(monkeypatch: pytest.Mo
 async def test_nothing_is_kept_of_definitions_that_have_come_and_gone() -> None:
     """In the cache, and in the thread that finds them."""
     flights = SingleFlight("definitions", 1, _AT_ONCE)
-    cache = DefinitionCache(None, flights, OnDemand.of(frozenset([ORDERS]), _ALL, lambda: False))
+    cache = DefinitionCache(None, flights, OnDemand.of(frozenset([ORDERS]), _ALL))
     registry = Registry.of(order_entries(WHOLE))
     for first in range(0, _ALL // 10, _AT_ONCE // 10):
         asked = [RequestedDefinition("orders", f"id = {first + n}", None, "default") for n in range(_AT_ONCE // 10)]
