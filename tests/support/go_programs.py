@@ -69,6 +69,13 @@ HELM: Final = GoProgram(
 _PROGRAMS: Final = {"s3": S3_SERVER, "helm": HELM}
 
 
+def build_folder(source: Path, target: Path) -> Path:
+    """Build the program of a module of this project, with the packages that its ``go.sum`` has; returns ``target``."""
+    with _go() as (go, environ):
+        _run([go, "build", "-C", str(source), "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", str(target), "."], environ)
+    return target
+
+
 def runs_here() -> bool:
     """Whether the programs can be built for this machine."""
     return sys.platform == "linux" and (platform.machine() == "x86_64" or _installed_go() is not None)

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from flushtracker.events.records import record_of
+from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.trials.conformance.judge import Judge
@@ -35,7 +36,7 @@ def test_the_chain_and_the_snapshot_are_as_the_page_shows(name: str) -> None:
 
 def test_the_notification_and_its_key_are_as_the_page_shows() -> None:
     """Whoever copies them is understood."""
-    _, notification, _ = JSON
+    (notification,) = (block for block in JSON if '"flushed"' in block)
     event = FlushNotification.from_json(notification)
     assert (event.type, event.offset) == ("flushed", LogOffset(200, 4))
     assert record_of(event).key == '["7301/1/shapes","users","flushed","own"]'
@@ -44,8 +45,9 @@ def test_the_notification_and_its_key_are_as_the_page_shows() -> None:
 
 def test_the_events_of_snapshots_are_as_the_pages_show() -> None:
     """Both pages, and the end, which is shown apart."""
-    event = json.loads(JSON[0])
-    assert json.loads(SnapshotEvent.from_json(JSON[0]).to_json()) == event
+    (shown_event,) = (block for block in JSON if '"attempt"' in block)
+    event = json.loads(shown_event)
+    assert json.loads(SnapshotEvent.from_json(shown_event).to_json()) == event
     (end,) = re.findall(r'`(\{"rows": .*?\]\]\})`', PAGE)
     found = SnapshotEvent.from_json(json.dumps(event | {"end": json.loads(end)})).end
     assert found is not None
@@ -63,7 +65,7 @@ def test_the_rows_are_as_the_page_shows() -> None:
 
 def test_the_dump_is_as_the_page_shows() -> None:
     """The judge reads its line."""
-    _, _, line = JSON
+    (line,) = (block for block in JSON if block.startswith('{"source"'))
     judge = Judge()
     judge.dumped([" ".join(line.split())], "after kill 1")
     assert judge.violations["once"].startswith(
@@ -71,12 +73,20 @@ def test_the_dump_is_as_the_page_shows() -> None:
     )
 
 
-def test_the_architecture_page_shows_an_event_that_is_read() -> None:
-    """Shape changes, with what they follow."""
-    blocks = re.findall(r"```json\n(.*?)```", ARCHITECTURE, re.DOTALL)
+@pytest.mark.parametrize("page", [PAGE, ARCHITECTURE], ids=["writers", "architecture"])
+def test_both_pages_show_an_event_of_changes_that_is_read(page: str) -> None:
+    """With its link to the event before."""
+    blocks = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     (block,) = [block for block in blocks if '"items"' in block]
     event = ShapeChangesEvent.from_json(block)
     assert json.loads(event.to_json()) == json.loads(block)
+
+
+def test_the_page_shows_an_entry_of_a_removed_shape_that_is_read() -> None:
+    (block,) = (block for block in JSON if '"removed_shape"' in block)
+    entry = parse_registry_entry(block)
+    assert isinstance(entry, ShapeEntry)
+    assert (entry.removed_at, entry.definition.writer) == (LogOffset(23997288, 0), "own")
 
 
 def test_the_example_writer_is_short() -> None:
