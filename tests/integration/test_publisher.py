@@ -253,6 +253,7 @@ def test_a_partition_that_lacks_replicas_is_named(
         with pytest.raises(BrokerError, match=expected):
             publisher.flush(120)
         publisher.close()
+        second.kill()  # Suspended, it would not stop for a minute.
 
 
 def test_a_topic_that_does_not_exist_is_reported(broker: Broker, topic_name: TopicName) -> None:
