@@ -73,9 +73,17 @@ class Durations:
 
     def pytest_sessionfinish(self) -> None:
         run = {_function_of(nodeid) for nodeid in self._seconds}
-        kept = {name: each for name, each in kept_durations().items() if "::" in name and name not in run}
+        run |= {name.partition("::")[0] for name in run}
+        kept = {name: each for name, each in kept_durations().items() if name not in run and is_there(name)}
         kept |= durations_to_keep(self._seconds)
         KEPT.write_text(json.dumps(dict(sorted(kept.items())), indent=0) + "\n")
+
+
+def is_there(name: str) -> bool:
+    """Whether a kept name is that of a file, or of a function in it."""
+    path, _, function = name.partition("::")
+    file = _ROOT / path
+    return file.exists() and (not function or f"def {function}(" in file.read_text())
 
 
 def durations_to_keep(seconds: Mapping[str, float]) -> dict[str, float]:
