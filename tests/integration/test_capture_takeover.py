@@ -16,6 +16,7 @@ from flushtracker.postgres.slot import create_slot, read_held_slot, read_slot
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import CaptureRig, RigOn, shape
 from tests.support.failover_pair import create_slot_on_standby, slot_position
+from tests.support.seeds import every
 
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
 INSERT = "INSERT INTO users (region) VALUES ('eu')"
@@ -113,6 +114,7 @@ def test_a_temporary_slot_is_refused(postgres: LocalPostgres) -> None:
             read_slot(control, "s")
 
 
+@every(2, 0)
 def test_a_slot_that_was_created_on_a_standby_continues_after_its_promotion(
     rig: CaptureRig, postgres_folder: Path
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_slot_that_was_created_on_a_standby_continues_after_its_promotion(
         capture.stop()
 
 
+@every(2, 1)
 def test_heartbeats_do_not_end_the_capture_of_a_standby(
     rig: CaptureRig, postgres_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

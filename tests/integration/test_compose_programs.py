@@ -28,6 +28,7 @@ from flushtracker.tracking.acks.ack_reader import AckReader
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT
 from tests.support.processes import run_to_end
+from tests.support.seeds import every
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
@@ -130,6 +131,7 @@ def composed(tmp_path: Path, postgres: LocalPostgres) -> Iterator[_Composed]:
         parts.close()
 
 
+@every(3, 1)
 def test_everything_that_compose_starts_does_the_whole_job(composed: _Composed, postgres: LocalPostgres) -> None:
     """Tables with rows, topics, capture, both jobs and the snapshots; then a change, until it is acknowledged."""
     postgres.execute(*(ROOT / "deploy/compose/tables.sql").read_text().split(";\n")[:-1])

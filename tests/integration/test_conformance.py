@@ -53,7 +53,7 @@ def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("Not tested: lost disks")
 
 
-@pytest.mark.parametrize("faulty", in_turn([*PLAIN, AIMED[0]], 4))
+@pytest.mark.parametrize("faulty", in_turn([*PLAIN, AIMED[0]], 2))
 def test_a_writer_that_breaks_a_rule_fails_by_that_rule(faulty: FaultyWriter, kafka: Path, tmp_path: Path) -> None:
     """And by no other, but for consequences."""
     _assert_found(faulty, tmp_path, "--kafka", str(kafka), "--kills", str(faulty.kills), "--seeds", "1")

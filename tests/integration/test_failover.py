@@ -7,7 +7,6 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Final
 
 import pytest
 
@@ -24,7 +23,6 @@ from tests.support.insert_load import InsertLoad, acknowledge_some, published_id
 from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
-PROMOTIONS: Final = 2
 """``make soak`` has a hundred, of the whole loop."""
 
 
@@ -66,13 +64,14 @@ def wait_for_switch(rig: CaptureRig, timeline: int) -> None:
     rig.wait(is_recorded, f"timeline {timeline}", 90)
 
 
-def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: FailoverPair) -> None:
+@pytest.mark.parametrize("promotions", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: FailoverPair, promotions: int) -> None:
     """Primaries are killed at any moment, and the next standby is at the address of the first one."""
     rng = random.Random(1)  # noqa: S311  a reproducible history
     capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
     source, last_ack = rig.source(), 0
-    for number in range(PROMOTIONS):
+    for number in range(promotions):
         pair.add_standby()
         pair.wait_until_synced(partial(insert_and_acknowledge, rig))
         last_ack = AckReader(str(rig.acks), {}).last_ack(source) or 0

@@ -12,6 +12,7 @@ from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
 from tests.support.fold import fold_items
+from tests.support.seeds import in_turn
 
 TABLE: Final = "CREATE TABLE t (id int PRIMARY KEY, v text)"
 INSERT: Final = "INSERT INTO t VALUES ({}, 'v')"
@@ -43,7 +44,7 @@ def ids_in_log(rig: CaptureRig, shape_id: str, contained: MvccSnapshot | None, f
     return sorted([*first, *found])
 
 
-@pytest.mark.parametrize("is_prepared", [False, True], ids=["open", "prepared"])
+@pytest.mark.parametrize("is_prepared", in_turn([False, True]))
 def test_rows_that_were_written_before_their_table_was_published_are_not_lost(
     rig: CaptureRig, caplog: pytest.LogCaptureFixture, *, is_prepared: bool
 ) -> None:

@@ -18,6 +18,7 @@ from flushtracker.postgres.connection import connect_for_snapshot, rows
 from flushtracker.postgres.slot import check_server, create_slot
 from flushtracker.shapes.item_key import sql_table
 from flushtracker.shapes.shapes_file import load_shapes
+from tests.support.seeds import in_turn
 from tests.support.server_versions import runs_here
 from tests.support.shop_database import APPLICATION, printed_statements, run_all, shop_server
 
@@ -36,7 +37,7 @@ _REFUSED: Final = {
 }
 
 
-@pytest.fixture(params=[14, 18] if runs_here() else [None])
+@pytest.fixture(params=in_turn([14, 18]) if runs_here() else [None])
 def shop(request: pytest.FixtureRequest) -> Iterator[LocalPostgres]:
     with shop_server(request.param) as server:
         yield server

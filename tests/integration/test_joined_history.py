@@ -15,6 +15,7 @@ from tests.support.capture_rig import shape
 from tests.support.joined_history import COLUMNS, SCHEMA, JoinedWorld, random_case, statement
 from tests.support.joined_partitions import PartitionedWorld, partitioned_case
 from tests.support.local_loop import LocalLoop
+from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
 _SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "1"))
@@ -112,6 +113,7 @@ class JoinedStory:
         return count
 
 
+@every(2, 0)
 @pytest.mark.parametrize("seed", range(_SEEDS))
 def test_shapes_with_subqueries_are_their_queries_at_every_commit(loop: LocalLoop, seed: int) -> None:
     """Added before and between transactions, with snapshots of all of their tables; over restarts of capture."""
@@ -133,6 +135,7 @@ def test_shapes_with_subqueries_are_their_queries_at_every_commit(loop: LocalLoo
     assert story.compared() > 3 * _TRANSACTIONS
 
 
+@every(2, 1)
 @pytest.mark.parametrize("seed", range(_SEEDS))
 def test_shapes_with_subqueries_on_partitioned_tables_are_their_queries(loop: LocalLoop, seed: int) -> None:
     """Rows move between partitions, and these are truncated, dropped, detached and attached, also while it is down."""

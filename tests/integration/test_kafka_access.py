@@ -33,7 +33,7 @@ from tests.support.secret_watch import SecretWatch, new_secret
 from tests.support.secured_broker import SecuredBroker
 from tests.support.secured_capture import CaptureSettings
 from tests.support.secured_services import LIMIT_S, Run, SettingsOf
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.token_endpoint import TokenEndpoint
 from tests.support.waiting import wait_until
 
@@ -259,7 +259,7 @@ def wrong_java_ways(broker: SecuredBroker, folder: Path) -> dict[str, tuple[Acce
     }
 
 
-@pytest.mark.parametrize("fault", in_turn(_JAVA_FAULTS, 4))
+@pytest.mark.parametrize("fault", in_turn(_JAVA_FAULTS, 2))
 def test_what_is_wrong_is_named_by_the_job(
     spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path, fault: str
 ) -> None:
@@ -302,6 +302,7 @@ def test_clocks_that_differ(
 # Tokens that end in mid-stream
 
 
+@every(2, 0)
 @pytest.mark.parametrize("failure", in_turn((503, "hang", 401)))
 def test_capture_renews_its_token_and_outlasts_an_endpoint_that_is_away(
     secured_rig: CaptureRig,
@@ -349,6 +350,7 @@ def publish_until_renewed(tokens: TokenEndpoint, publish_next: Callable[[], None
         publish_next()
 
 
+@every(2, 1)
 def test_track_renews_its_token_and_outlasts_an_endpoint_that_is_away(
     spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.background import Background
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RigOn, shape
 from tests.support.major_upgrade import old_server, system_id, upgraded
+from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
 _DROP_SLOT = "SELECT pg_drop_replication_slot('shapes')"
@@ -165,6 +166,7 @@ def test_the_source_continues_over_an_upgrade_that_has_kept_the_slot(
     assert f"{first} on server" in rig.start().failure()
 
 
+@every(2, 0)
 def test_what_commits_after_the_mark_makes_pg_upgrade_refuse(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:
@@ -184,6 +186,7 @@ def test_what_commits_after_the_mark_makes_pg_upgrade_refuse(
     assert published_ids(rig, "users") == ids(rig, "users")
 
 
+@every(2, 1)
 def test_a_capture_of_the_old_server_after_its_seal_ends_the_proof(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:

@@ -48,11 +48,12 @@ def topics_of(rig: CaptureRig) -> dict[str, str]:
     return topics
 
 
-@pytest.mark.parametrize(("operation", "role"), documented_acls("topics"))
+@pytest.mark.parametrize("acl", in_turn(documented_acls("topics"), 2))
 def test_topics_names_the_missing_acl(
-    secured_rig: CaptureRig, settings_of: SettingsOf, tmp_path: Path, run: Run, operation: str, role: str
+    secured_rig: CaptureRig, settings_of: SettingsOf, tmp_path: Path, run: Run, acl: tuple[str, str]
 ) -> None:
     """With all of them, the topics are correct."""
+    operation, role = acl
     name, acls = topics_of(secured_rig)[role], acls_of("topics", topics_of(secured_rig))
     arguments = ("topics", "--config", str(tmp_path / "capture.yaml"))
     settings_of(acls).write(tmp_path)
@@ -223,7 +224,7 @@ def test_replay_works_with_the_documented_acls_and_names_a_missing_one(
     assert (" shapes took part; " if name is None else f"; allow this user {operation} on topic {name}") in line
 
 
-@pytest.mark.parametrize("how", ["start", "recovery", "batch"])
+@pytest.mark.parametrize("how", in_turn(["start", "recovery", "batch"]))
 @pytest.mark.parametrize("role", in_turn([role for _, role in documented_acls("track")]))
 def test_track_names_the_missing_acl(
     spark: SparkSession, secured_broker: SecuredBroker, secured_job: KafkaJob, tmp_path: Path, how: str, role: str
@@ -245,11 +246,12 @@ def test_track_names_the_missing_acl(
     assert str(caught.value).endswith("; allow this user READ on that topic")
 
 
-@pytest.mark.parametrize(("operation", "role"), [("", ""), *documented_acls("write")])
+@pytest.mark.parametrize("acl", [("", ""), *in_turn(documented_acls("write"))])
 def test_write_works_with_the_documented_acls_and_names_a_missing_one(
-    spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path, operation: str, role: str
+    spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path, acl: tuple[str, str]
 ) -> None:
     """Spark reads the changes and the registry, librdkafka publishes the notifications; each has options of its own."""
+    operation, role = acl
     created = _one_change(secured_broker)
     topics = created.topics.by_role()
     name, acls = topics.get(role), acls_of("write", topics)

@@ -23,6 +23,7 @@ from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import store_options
 from tests.support.s3_server import S3Server, running_s3
+from tests.support.seeds import in_turn
 from tests.support.shape_log_rows import SOURCE
 from tests.support.store_faults import WAYS, failing
 
@@ -89,14 +90,14 @@ def _require_done(s3: S3Server, proxy: FaultyProxy, name: str, request: str, way
     assert sorted(table_rows(table, ["ack_lsn"])["ack_lsn"].to_pylist()) == [*range(1, _ACKS + 1)]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", in_turn([*WAYS], 3))
 def test_conditional_write_that_fails_once_ends_no_program(s3: S3Server, proxy: FaultyProxy, way: str) -> None:
     """Whether or not the server has it, and although it may arrive after its next try."""
     for number, request in enumerate(_CONDITIONAL.values()):
         _require_done(s3, proxy, f"conditional{[*WAYS].index(way)}{number}", request, way)
 
 
-@pytest.mark.parametrize("number", range(len(WAYS)))
+@pytest.mark.parametrize("number", in_turn(range(len(WAYS)), 3))
 def test_other_request_that_fails_once_ends_no_program(s3: S3Server, proxy: FaultyProxy, number: int) -> None:
     """Each request in some of the ways, and each way at some of the requests."""
     for place, request in enumerate(_OTHERS.values()):
@@ -105,7 +106,7 @@ def test_other_request_that_fails_once_ends_no_program(s3: S3Server, proxy: Faul
             _require_done(s3, proxy, f"other{number}{place}", request, way)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", in_turn([*WAYS], 3))
 def test_check_for_conditional_writes_is_made_though_a_request_fails(
     proxy: FaultyProxy, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:

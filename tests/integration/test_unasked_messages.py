@@ -10,6 +10,7 @@ import pytest
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
+from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here
 
 pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built f
 _DATABASE: Final = "CREATE DATABASE bytes ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
 _NAME: Final = "convert_from('\\xff', 'SQL_ASCII')"
 _MB: Final = 1_000_000
-_LARGE: Final = 500 * _MB
+_LARGE: Final = 200 * _MB
 
 
 def named(statement: str) -> str:
@@ -70,7 +71,7 @@ class Server(LocalPostgres):
         return {**super().options, "dbname": self.database}
 
 
-@pytest.fixture(params=[14, 18])
+@pytest.fixture(params=in_turn([14, 18]))
 def rig(
     postgres_folder: Path,
     broker: Broker,

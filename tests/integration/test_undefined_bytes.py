@@ -16,6 +16,7 @@ from flushtracker.wal.text_codecs import CODECS, may_lack_characters
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.new_server import running_server
+from tests.support.seeds import in_turn
 from tests.support.waiting import wait_until
 
 _OTHERS: Final = sorted(CODECS.keys() - {"SQL_ASCII"})
@@ -39,7 +40,7 @@ class Server(LocalPostgres):
         return {**super().options, "dbname": self.database}
 
 
-@pytest.fixture(params=["SQL_ASCII", "WIN1252"])
+@pytest.fixture(params=in_turn(["SQL_ASCII", "WIN1252"]))
 def server(postgres_folder: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     server = Server(postgres_folder / "server")
     with server:

@@ -13,6 +13,7 @@ from flushtracker.postgres.range_query import PageRange, RowSelection
 from flushtracker.postgres.range_reader import RangeReader
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
+from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here
 
 pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
@@ -35,7 +36,7 @@ class Server(LocalPostgres):
         return {**super().options, "dbname": self.database}
 
 
-@pytest.fixture(params=["char", "text"])
+@pytest.fixture(params=in_turn(["char", "text"]))
 def server(postgres_folder: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     server = Server(postgres_folder / "server", request.param)
     with server:

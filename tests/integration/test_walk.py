@@ -23,6 +23,7 @@ from tests.support.brokers import Broker
 from tests.support.foreign_readers import duckdb_rows
 from tests.support.processes import run_to_end
 from tests.support.running_command import RunningCommand
+from tests.support.seeds import every
 from tests.support.shop_database import APPLICATION, printed_statements, run_all, shop_server
 from tests.support.waiting import wait_until
 
@@ -37,6 +38,7 @@ def shop() -> Iterator[LocalPostgres]:
         yield server
 
 
+@every(2, 1)
 def test_every_row_of_a_database_comes_to_its_readers(
     shop: LocalPostgres,
     broker: Broker,

@@ -9,13 +9,16 @@ from tests.support.brokers import Broker
 from tests.support.loop import Loop, Part
 from tests.support.loop_watch import LoopWatch
 from tests.support.oldest_servers import oldest_broker, oldest_server
-from tests.support.seeds import in_turn
+from tests.support.seeds import every
 from tests.support.server_versions import runs_here
 
 _KILLED: tuple[Part, ...] = ("tracker", "writers", "capture")
 
 
-@pytest.mark.parametrize("servers", in_turn(["oldest", "newest"] if runs_here() else ["newest"]))
+@pytest.mark.parametrize(
+    "servers",
+    [*[pytest.param("oldest", marks=every(4, 0))] * runs_here(), pytest.param("newest", marks=every(4, 2))],
+)
 def test_what_the_loop_decides_under_kills_is_what_the_models_allow(
     postgres_folder: Path, broker: Broker, servers: str
 ) -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Final
 
 import pytest
@@ -19,7 +20,7 @@ from tests.support.capture_rig import CaptureRig, RigOn
 from tests.support.closed_loop import SHAPES, ClosedLoop, prepare
 from tests.support.kafka_job import SILENT
 from tests.support.killed_job import POINTS
-from tests.support.seeds import in_turn
+from tests.support.seeds import every
 from tests.support.tracking_process import TrackingProcess
 from tests.support.waiting import wait_until
 
@@ -135,8 +136,13 @@ def loop(postgres: LocalPostgres, rig_on: RigOn) -> Iterator[ClosedLoop[TwoWrite
         yield loop
 
 
-@pytest.mark.parametrize("point", in_turn([*POINTS]))
-@pytest.mark.parametrize("behind", in_turn(["log", "own"]))
+@pytest.mark.parametrize(
+    ("point", "behind"),
+    [
+        pytest.param(point, behind, marks=every(12, 2 * number))
+        for number, (behind, point) in enumerate(product(["log", "own"], POINTS))
+    ],
+)
 def test_the_slot_waits_for_the_right_writer_under_kills(
     loop: ClosedLoop[TwoWriters, TrackingProcess], point: str, behind: str
 ) -> None:

@@ -13,11 +13,12 @@ from tests.support.foreign_readers import folded_rows, joined, spark_rows
 from tests.support.joined_history import TABLES, Identity
 from tests.support.joined_log import JOINED_TABLES, joined_shape, played
 from tests.support.joined_partitions import PartitionedWorld
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.shape_log_rows import RandomLog, append
 from tests.support.waiting import wait_until
 
 
+@every(2, 1)
 def test_spark_sql_has_the_rows_of_a_busy_log(spark: SparkSession, tmp_path: Path) -> None:
     """While the log is appended to, merged, folded and snapshotted again, past 2**32 transactions."""
     read = spark_rows(spark)
@@ -27,6 +28,7 @@ def test_spark_sql_has_the_rows_of_a_busy_log(spark: SparkSession, tmp_path: Pat
         assert read(busy.log, version, "users", "n") == folded_rows(busy.log, version, "users", "n")
 
 
+@every(2, 0)
 def test_spark_sql_folds_every_operation(spark: SparkSession, tmp_path: Path) -> None:
     """Truncates of partitions, changed keys, nulls and unknown columns."""
     log, rows, read = str(tmp_path / "log"), RandomLog(3, ["users"], partitions=3), spark_rows(spark)

@@ -21,6 +21,7 @@ from tests.support.renewed_credentials import RenewedCredentials, renewed_creden
 from tests.support.s3_server import running_s3
 from tests.support.s3_session import s3_store
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import every
 from tests.support.shape_transactions import Transactions
 from tests.support.waiting import wait_until
 from tests.support.write_folder import WriteFolder
@@ -53,6 +54,7 @@ def test_job_continues_while_the_credentials_of_its_container_are_renewed(tmp_pa
                 credentials.renew(_STALE_S)
 
 
+@every(2, 1)
 def test_executors_of_the_writers_ask_for_renewed_credentials_themselves(tmp_path: Path) -> None:
     """They write files of large rows, with keys that their own processes have asked for."""
     with running_s3() as s3, renewed_credentials(s3, tmp_path) as credentials:

@@ -34,7 +34,7 @@ from tests.support.job_folder import JobFolder
 from tests.support.object_store import store_options
 from tests.support.racing_commits import as_log_rows, snapshot_frame
 from tests.support.s3_session import s3_store
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.store_faults import store_faults
 from tests.support.store_jobs import (
     GARBAGE,
@@ -114,7 +114,7 @@ def test_each_change_is_in_a_log_on_a_store_once(
     job.require_everything()
 
 
-@pytest.mark.parametrize("status", in_turn([403, 400]))
+@pytest.mark.parametrize("status", [pytest.param(403, marks=every(4, 1)), pytest.param(400, marks=every(4, 3))])
 def test_refused_signature_ends_the_job_with_the_stores_reason(
     spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path, status: int
 ) -> None:

@@ -21,7 +21,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.killed_writer import POINTS
 from tests.support.processes import run_to_end
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.write_folder import WriteFolder
 from tests.support.write_load import FILES, Load
@@ -101,6 +101,7 @@ def test_lost_or_old_checkpoint_costs_nothing_but_a_look_at_the_log(
     load.check(job)
 
 
+@every(2, 0)
 def test_log_restored_from_a_backup_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """What the writer has notified is missing in it; going on would leave a hole."""
     job, load = WriteFolder(tmp_path / "job"), Load()
@@ -115,6 +116,7 @@ def test_log_restored_from_a_backup_is_refused(spark: SparkSession, tmp_path: Pa
         job.run(spark)
 
 
+@every(2, 1)
 def test_log_restored_to_an_earlier_append_of_the_same_claim_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """A permanent job claims the log once; a nightly backup has the claim, and lacks the day's rows."""
     job, load = WriteFolder(tmp_path / "job"), Load()
@@ -132,6 +134,7 @@ def test_log_restored_to_an_earlier_append_of_the_same_claim_is_refused(spark: S
     assert job.notified() == said
 
 
+@every(2, 0)
 def test_second_writer_fences_the_first_before_it_writes_or_says_anything(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +157,7 @@ def test_second_writer_fences_the_first_before_it_writes_or_says_anything(
     load.check(job)
 
 
+@every(2, 1)
 def test_replaced_writer_appends_no_entry(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one, which starts in the middle of its batch, may have appended a later one about the same."""
     job, announce = WriteFolder(tmp_path / "job"), WriteDriver._announce
@@ -258,6 +262,7 @@ def test_a_resynced_shape_is_marked_before_its_first_row(
     assert job.notified()[-1]["b"] == LogOffset.last_of(later[-1])
 
 
+@every(2, 1)
 def test_whole_transactions_are_written_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """With ``write_unit: txn`` an open transaction waits in the state; the result is the same."""
     job, load = WriteFolder(tmp_path / "job"), Load()

@@ -6,12 +6,13 @@ from typing import Final
 import pytest
 
 from tests.support.processes import run_to_end
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 
 _ROOT: Final = Path(__file__).parent.parent.parent
 _FILES: Final = ("random_histories", "release_fixtures", "session shape_group", "old_checkpoint")
 
 
+@every(3, 2)
 @pytest.mark.parametrize("names", in_turn(_FILES))
 def test_what_the_jobs_keep_on_the_oldest_spark(names: str) -> None:
     """A process of its own, because a process has one Spark."""

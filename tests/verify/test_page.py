@@ -15,8 +15,11 @@ from flushtracker.status.http.peers import fetch
 from flushtracker.status.job_status import JobStatus
 from tests.support.browser import Page, browser
 from tests.support.sample_status import capturing, idle_job, shapes_served, stalled_job, writing
+from tests.support.seeds import every
 from tests.support.status_program import StatusProgram
 from tests.support.waiting import wait_until
+
+pytestmark = every(2, 0)
 
 _COLOUR: Final = "return getComputedStyle(document.getElementById('state')).color"
 

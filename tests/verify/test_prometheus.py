@@ -17,8 +17,11 @@ from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.status.write_status import WriteStatus
 from tests.support.prometheus_server import PrometheusServer
 from tests.support.sample_status import capturing, idle_job, shapes_served, snapshotting, stalled_job, writing
+from tests.support.seeds import every
 from tests.support.status_program import StatusProgram
 from tests.support.waiting import wait_until
+
+pytestmark = every(2, 1)
 
 _DASHBOARD: Final = Path(__file__).parents[2] / "conf" / "monitoring" / "grafana_dashboard.json"
 

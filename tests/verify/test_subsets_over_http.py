@@ -24,6 +24,7 @@ from tests.support.key_bindings import ID_KEY
 from tests.support.killed_server import KilledServer
 from tests.support.node_folder import node_folder
 from tests.support.sample_registry import register, shape_entry
+from tests.support.seeds import in_turn
 from tests.support.shape_log_rows import SOURCE, Row, append, commit, item
 from tests.support.waiting import wait_until
 
@@ -79,7 +80,7 @@ class _Users:
         append(self.log, [row | {"xid": xid} for row in dated([*items, commit(self.tx)])])
 
 
-@pytest.mark.parametrize("start", ["now", "-1"])
+@pytest.mark.parametrize("start", in_turn(["now", "-1"]))
 def test_subsets_and_the_stream_lead_to_the_tables_rows(tmp_path: Path, start: str) -> None:
     """Each row that the client shows is the table's, once that changes no more; none that it asked for is missing."""
     log = str(tmp_path / "log")
