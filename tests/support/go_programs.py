@@ -72,7 +72,8 @@ _PROGRAMS: Final = {"s3": S3_SERVER, "helm": HELM}
 def build_folder(source: Path, target: Path) -> Path:
     """Build the program of a module of this project, with the packages that its ``go.sum`` has; returns ``target``."""
     with _go() as (go, environ):
-        _run([go, "build", "-C", str(source), "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", str(target), "."], environ)
+        flags = ["-mod=readonly", "-trimpath", "-buildvcs=false"]
+        _run([go, "build", "-C", str(source), *flags, "-o", str(target), "."], environ)
     return target
 
 
