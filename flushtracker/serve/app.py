@@ -71,8 +71,8 @@ class ServeApp:
         self.recent = RecentAnswers()
         self.sent_bytes = 0
         self.files = SentFiles(most_sent_bytes)
-        self._first_turns, self._later_turns = Turns(), Turns()
-        """Apart for clients that begin, who need not wait for the others, and for those that continue."""
+        self._turns = Turns()
+        """Those of clients that begin, who need not wait for the ones that continue."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -112,7 +112,7 @@ class ServeApp:
             raise UnavailableError("too many connections", 5)
         is_post = method == "POST"
         request = ShapeRequest.of(given, await exchange.read_body(MOST_BODY) if is_post else None)
-        await (self._later_turns if isinstance(request.start, ClientOffset) else self._first_turns).wait()
+        await (self._poller.rounds.turns if isinstance(request.start, ClientOffset) else self._turns).wait()
         if request.subset is not None:
             found = await until_disconnected(self._answers.subsets.answer(request), exchange.disconnected)
             await exchange.subset(headers | subset_headers(found, may_be_kept=not is_post), found.body)

@@ -1,10 +1,11 @@
 """``Rounds``: wakes waiting clients in rounds, so that a change for thousands of them does not take the event loop.
 
 A round wakes all clients that something new concerns, a few at a time: another one when one has resumed. So the loop
-accepts connections, reads requests and answers health checks in between. What is new during a round is shown in the
-next one, which begins once the last client of this one has resumed: a client that asks again meanwhile waits. So what
-is shown advances at most as fast as all can be answered, each answer has everything since the client's last one, and
-all who wait for a shape get the same one.
+accepts connections, reads requests and answers health checks in between. Those who have asked again since the last
+round, and whose ``turns`` have not come, belong to it as well. What is new during a round is shown in the next one,
+which begins once the last client of this one has resumed, or had its turn: a client that asks again meanwhile waits. So
+what is shown advances at most as fast as all can be answered, each answer has everything since the client's last one,
+and all who follow a shape get the same one.
 
 For the event loop.
 """
@@ -14,6 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
+
+from flushtracker.serve.turns import Turns
 
 AT_ONCE: Final = 10
 """Clients that are woken and have not resumed yet."""
@@ -37,6 +40,10 @@ class Rounds:
         self._began_s = 0.0
         self._queue: deque[Waiter] = deque()
         self._woken: set[Waiter] = set()
+        self.turns = Turns()
+        """Those of requests of clients that continue."""
+        self._marker: asyncio.Future[None] | None = None
+        """Done when those of this round have had their turns."""
         self._is_due = self._is_scheduled = False
 
     @property
@@ -47,8 +54,8 @@ class Rounds:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is waking clients; for any thread."""
-        return bool(self._queue or self._woken)
+        """Whether clients of the round are yet to be answered; for any thread."""
+        return bool(self._queue or self._woken) or self._marker is not None
 
     def begin(self) -> None:
         """Begin a round, or the next one after the one that is running."""
@@ -78,7 +85,17 @@ class Rounds:
             self._number += 1
             self._began_s = self._now_s()
             self._queue.extend(self._concerned())
+            self._mark()
             self._wake()
+
+    def _mark(self) -> None:
+        self._marker = self.turns.mark()
+        if self._marker is not None:
+            self._marker.add_done_callback(self._passed)
+
+    def _passed(self, _: "asyncio.Future[None]") -> None:
+        self._marker = None
+        self._schedule()
 
     def _wake(self) -> None:
         while self._queue and len(self._woken) < AT_ONCE:

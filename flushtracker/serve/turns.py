@@ -23,12 +23,22 @@ class Turns:
     async def wait(self) -> None:
         """Wait for the turn of a request; not at all if few have come in this one."""
         self._schedule()
-        if self._left and not self._queue:
+        if self._left:
+            # No request waits, because one that does leaves nothing of a turn.
             self._left -= 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         await turn
+
+    def mark(self) -> "asyncio.Future[None] | None":
+        """Done once all that wait now have been let through, and go on; ``None`` if none of them has to."""
+        if not self._queue and self._left == self._at_once:
+            return None
+        self._schedule()
+        marker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(marker)
+        return marker
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -43,5 +53,6 @@ class Turns:
             if not turn.done():
                 turn.set_result(None)
                 self._left -= 1
-        if self._queue:
+        if self._left < self._at_once:
+            # For those who wait, or to begin a turn with none.
             self._schedule()

@@ -1,8 +1,14 @@
 """``RoundsWorld``: a ``TailWorld`` whose clients wait at servers, which wake them in rounds.
 
-The tests let a round wake one client at a time, so that much happens during it. Whatever that is, nobody is shown more
-than the server had when the round began. While none runs, nobody waits for what the server has. In the end, all clients
-have the last transaction.
+Each request waits for its turn before, as in the application. The tests let one request through in a turn, and a round
+wake one client at a time, so that much happens meanwhile. Whatever that is:
+
+- Nobody is shown more than the server had when the round began.
+- A round ends once all whom it has woken have resumed, and the requests that waited when it began have had their turns.
+  So at most one round begins while a request waits for its turn.
+- Each turn of the event loop lets a request through as long as any waits, in their order, and few.
+- While no round runs, nobody waits for what the server has.
+- In the end, all clients have the last transaction.
 """
 
 import asyncio
@@ -29,6 +35,7 @@ from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.serve.table_view import Outcome, ShapeProblem, TableView
 from flushtracker.serve.tail.shape_tail import ShapeTail
 from flushtracker.serve.tail.tails import TailPage, Tails
+from flushtracker.serve.turns import Turns
 from tests.support.shape_log_rows import SOURCE
 from tests.support.tail_source import SHAPES
 from tests.support.tail_world import MEMORY_BYTES, PAGE_BYTES, TailClient, TailServer, TailWorld
@@ -38,19 +45,39 @@ _SETTLED: Final = 200
 """Turns of the event loop after which no round runs that nothing new has come for."""
 
 
+_CHECKED: Final = 8
+"""The steps between checks of who waits."""
+_TURNS: Final = 3
+"""Turns of the event loop for the marker of a round, for the first request, and for it to go on."""
+
+
+@dataclass(eq=False)
+class _Queued:
+    """A request that waits for its turn: since when, how many rounds had begun by then, and how many are before it."""
+
+    turn: int
+    rounds: int
+    before: int
+
+
 @dataclass
 class _Begun:
-    """A round: whom it wakes, and what the server had of each shape: the view, the tail, and its last transaction."""
+    """A round: whom it wakes, who waits for a turn, and what the server had of each shape.
+
+    That is the view, the tail, and its last transaction.
+    """
 
     waiters: frozenset[Waiter] = frozenset()
+    queued: frozenset[_Queued] = frozenset()
     began_s: float = 0.0
     had: dict[str, tuple[Outcome | None, ShapeTail | None, int]] = field(default_factory=dict)
 
 
 class RoundsServer(TailServer):
-    """``round`` is the last that has begun; ``is_due`` if something has come since.
+    """``round`` is the last that has begun, of ``rounds``; ``is_due`` if something has come since.
 
-    ``begins_early`` if a round has begun before the last one had ended.
+    ``begins_early`` if a round has begun before the last one had ended. ``queued`` are the requests that wait for their
+    turn, and ``let_through`` counts the others by turn of the event loop.
     """
 
     def __init__(self) -> None:
@@ -63,14 +90,17 @@ class RoundsServer(TailServer):
             self.poller, unused, unused, unused, unused, unused, Precedence(bool), unused, unused, tail_pages=pages
         )
         self.answers = ShapeAnswers(parts, SOURCE)
-        self.round = _Begun()
+        self.round, self.rounds = _Begun(), 0
+        self.poller.rounds.turns = Turns(1)
+        self.queued, self.let_through = set[_Queued](), Counter[int]()
         self.is_due = self.begins_early = False
         self._concerned, self.poller.rounds._concerned = self.poller.rounds._concerned, self._begin
 
     def _begin(self) -> list[Waiter]:
-        self.begins_early |= bool(self.round.waiters & self.waiters)
-        found = list(self._concerned())
-        self.round, self.is_due = _Begun(frozenset(found), self.now_s, {each: self.has(each) for each in SHAPES}), False
+        self.begins_early |= self._is_unfinished
+        found, had = list(self._concerned()), {each: self.has(each) for each in SHAPES}
+        self.round, self.is_due = _Begun(frozenset(found), frozenset(self.queued), self.now_s, had), False
+        self.rounds += 1
         return found
 
     def has(self, shape_id: str) -> tuple[Outcome | None, ShapeTail | None, int]:
@@ -82,8 +112,12 @@ class RoundsServer(TailServer):
         return frozenset(waiter for waiting in self.poller._changes.values() for waiter in waiting)
 
     @property
+    def _is_unfinished(self) -> bool:
+        return bool(self.round.waiters & self.waiters or self.round.queued & self.queued)
+
+    @property
     def is_in_round(self) -> bool:
-        return bool(self.round.waiters & self.waiters) or self.is_due
+        return self._is_unfinished or self.is_due
 
     @property
     def holds_back(self) -> bool:
@@ -119,12 +153,13 @@ def _last(tail: ShapeTail) -> int:
 
 @dataclass
 class RoundsClient(TailClient):
-    """``follower`` is what it waits as, at ``server``; ``disconnected`` is done when it goes away."""
+    """``follower`` is what it waits as, at ``server``, after its turn; ``disconnected`` is done when it goes away."""
 
     server: RoundsServer | None = None
     follower: Follower | None = None
     task: "asyncio.Task[None] | None" = None
     disconnected: "asyncio.Future[None] | None" = None
+    queued: _Queued | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -138,17 +173,21 @@ class RoundsWorld(TailWorld):
         super().__init__(seed)
         self.serving = [RoundsServer() for _ in range(3)]
         self.servers = [*self.serving]
+        self.turn = 0
         self.waiting = [RoundsClient(shape_id, cuts=n % 2 == 1) for shape_id in SHAPES for n in range(12)]
 
     async def play_rounds(self, steps: int) -> Counter[str]:
         for server in self.serving:
             self._look(server)
+        self._next_turn()
         try:
             for number in range(steps):
                 self.step(number)
                 if self.rng.random() < 0.5:
                     await asyncio.sleep(0)
                     self._raise_failures()
+                    if number % _CHECKED == 0:
+                        self._check_waits()
                 elif self.rng.random() < 0.03:
                     await self._settle()
             await self._end()
@@ -163,9 +202,14 @@ class RoundsWorld(TailWorld):
     def _actions(self) -> dict[Callable[[], None], float]:
         return {**super()._actions, self.leave: 1, self.take_long: 2}
 
+    def _next_turn(self) -> None:
+        """Count the turns of the event loop."""
+        self.turn += 1
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
     def _raise_failures(self) -> None:
         for client in self.waiting:
-            if client.task is not None and client.task.done():
+            if client.task is not None and client.task.done() and not client.task.cancelled():
                 client.task.result()
 
     # Servers.
@@ -201,14 +245,20 @@ class RoundsWorld(TailWorld):
         client.task = asyncio.create_task(self._follow(client, server, client.disconnected))
 
     def leave(self) -> None:
-        """A client goes away, perhaps when it has just been woken."""
+        """A client goes away, perhaps when it has just been woken, or while its request waits for its turn."""
         client = self.rng.choice(self.waiting)
         if client.disconnected is not None and not client.disconnected.done():
             client.disconnected.set_result(None)
+            if client.task is not None and client.queued is not None:
+                self.counts["gone before its turn"] += 1
+                if self.rng.random() < 0.5:
+                    # As by a server that stops.
+                    client.task.cancel()
 
     async def _follow(self, client: RoundsClient, server: RoundsServer, disconnected: "asyncio.Future[None]") -> None:
         """Some requests, one after the other, at one server."""
         while self.rng.random() < 0.8:
+            await self._wait_turn(client, server)
             server.tails.ask((SOURCE, client.shape_id), self.now_s)
             try:
                 await self._request(client, server, disconnected)
@@ -219,6 +269,22 @@ class RoundsWorld(TailWorld):
             self.check(client)
             # Its answer is sent.
             await asyncio.sleep(0)
+
+    async def _wait_turn(self, client: RoundsClient, server: RoundsServer) -> None:
+        request = client.queued = _Queued(self.turn, server.rounds, len(server.queued))
+        server.queued.add(request)
+        try:
+            await server.poller.rounds.turns.wait()
+        finally:
+            server.queued.remove(request)
+            client.queued = None
+        took, rounds_begun = self.turn - request.turn, server.rounds - request.rounds
+        assert took <= request.before + _TURNS, f"{took} turns for a request with {request.before} before it"
+        assert rounds_begun <= 1, f"{rounds_begun} rounds have begun before the turn of a request"
+        server.let_through[self.turn] += 1
+        assert server.let_through[self.turn] <= 2, "many are let through in one turn"
+        self.counts["waits for its turn"] += took > 1
+        self.counts["a round waits for turns"] += request in server.round.queued
 
     async def _request(self, client: RoundsClient, server: RoundsServer, disconnected: "asyncio.Future[None]") -> None:
         view, handle = await server.answers._looks.look(client.shape_id, None), client.handle

@@ -9,6 +9,7 @@ import pytest
 from flushtracker.serve.poller import Poller
 from flushtracker.serve.rounds import AT_ONCE, LONGEST_S, Rounds, Waiter
 from flushtracker.serve.table_view import TableView
+from flushtracker.serve.turns import AT_ONCE as TURNS_AT_ONCE
 from flushtracker.serve.turns import Turns
 from tests.support.folded_log import dated
 from tests.support.sample_registry import register, shape_entry, table_entry
@@ -89,6 +90,50 @@ async def test_clients_that_go_away_do_not_delay_a_round() -> None:
     assert (waiting.begun, waiting.waiters, waiting.rounds.holding) == ([25, 0], [], None)
     waiting.rounds.begin()
     assert waiting.begun == [25, 0, 0]
+
+
+async def test_round_ends_once_who_waited_for_a_turn_has_had_it() -> None:
+    """Who comes later belongs to the next round, and nobody else waits for it."""
+    waiting, through = Waiting(1), list[int]()
+
+    async def ask(number: int) -> None:
+        await waiting.rounds.turns.wait()
+        through.append(number)
+
+    tasks = [asyncio.create_task(ask(number)) for number in range(3 * TURNS_AT_ONCE)]
+    await asyncio.sleep(0)
+    waiting.rounds.begin()
+    waiting.rounds.begin()
+    tasks += [asyncio.create_task(ask(number)) for number in range(len(tasks), 6 * TURNS_AT_ONCE)]
+    await waiting.resume(*waiting.woken)
+    assert (waiting.begun, waiting.rounds.holding, through) == ([1], 1, [*range(TURNS_AT_ONCE)])
+    while len(waiting.begun) == 1:
+        await asyncio.sleep(0)
+    assert (waiting.rounds.holding, through[: 3 * TURNS_AT_ONCE]) == (2, [*range(3 * TURNS_AT_ONCE)])
+    assert len(through) < len(tasks)
+    await asyncio.gather(*tasks)
+    await asyncio.sleep(0)
+    assert (waiting.begun, waiting.rounds.holding) == ([1, 0], None)
+
+
+async def test_round_ends_after_who_has_just_had_a_turn() -> None:
+    """It has to go on yet: another round in between would be one more that is shown to others first."""
+    waiting, through = Waiting(0), list[int]()
+
+    async def ask(number: int) -> None:
+        await waiting.rounds.turns.wait()
+        through.append(number)
+
+    tasks = [asyncio.create_task(ask(number)) for number in range(TURNS_AT_ONCE + 1)]
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert len(through) == TURNS_AT_ONCE
+    waiting.rounds.begin()
+    waiting.rounds.begin()
+    assert waiting.begun == [0]
+    while len(waiting.begun) == 1:
+        await asyncio.sleep(0)
+    assert len(through) == len(tasks)
 
 
 async def test_long_round_holds_nothing_back() -> None:

@@ -13,6 +13,7 @@ from flushtracker.serve.rounds import Rounds
 from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.serve.tail import shape_tail
 from flushtracker.serve.tail.shape_tail import ShapeTail
+from flushtracker.serve.turns import Turns
 from tests.support.mutated import mutated
 from tests.support.rounds_world import RoundsWorld
 from tests.support.seeds import first_seed, seeds
@@ -28,6 +29,9 @@ _HAPPENS: Final = {
     "later transactions are held back",
     "ahead",
     "waits for what is next",
+    "waits for its turn",
+    "a round waits for turns",
+    "gone before its turn",
 }
 
 
@@ -82,6 +86,15 @@ _FAULTS: Final[dict[str, Change]] = {
     "a round waits for who has resumed": (Rounds.resumed, "self._woken.remove(waiter)", "pass"),
     "a round begins before the last has ended": (Rounds._continue, "and not self.is_running", ""),
     "a round ends when all are woken": (_IS_RUNNING, "self._queue or self._woken", "self._queue"),
+    "a round does not wait for turns": (Rounds._mark, "self.turns.mark()", "None"),
+    "a round ends before the last turn": (_IS_RUNNING, "self._marker is not None", "False"),
+    "a round does not see the end of the turns": (Rounds._passed, "self._marker = None", "pass"),
+    "the next round does not begin after the turns": (Rounds._passed, "self._schedule()", "pass"),
+    "a round holds back for ever": (_HOLDING, "self._now_s() - self._began_s < LONGEST_S", "True"),
+    "all are let through in one turn": (Turns._next, "self._queue and self._left", "self._queue"),
+    "the last is let through first": (Turns._next, "popleft()", "pop()"),
+    "turns end while some wait": (Turns._next, "if self._left < self._at_once:", "if False:"),
+    "turns do not begin again": (Turns._next, "self._left = self._at_once", "pass"),
     "nothing is held back once all have resumed": (_HOLDING, "or self._is_due", ""),
     "what comes during a round is forgotten": (Rounds.begin, "= True", "= not self.is_running"),
     "the next round does not begin": (Rounds._schedule, "(self._queue or self._is_due)", "self._queue"),
