@@ -16,7 +16,8 @@ from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.trials.recordings.verify import differences
 
-_TIMEOUT_S: Final = 90.0
+_TIMEOUT_S: Final = 300.0
+"""Also for programs that are started again meanwhile."""
 _POLL_S: Final = 0.2
 
 
