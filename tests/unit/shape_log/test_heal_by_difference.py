@@ -1,6 +1,8 @@
 """Followers of a shape that begins again, whose snapshot is taken again, or whose slot is lost: they just continue."""
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -31,7 +33,8 @@ def play(log: str, seed: int, *, has_folds: bool, steps: int = _STEPS) -> Counte
         for number in range(len(_POLLS))
     ]
     ending = [world.resync, world.change, world.write_all, world.snapshot, world.change, world.write_all]
-    for action in [world.snapshot, *[world.step] * steps, *ending]:
+    first: list[Callable[[], object]] = [world.snapshot, *[partial(fold, world)] * has_folds]
+    for action in [*first, *[world.step] * steps, *ending]:
         action()
         for follower, share in zip(followers, _POLLS, strict=True):
             if world.rng.random() < share:
@@ -53,6 +56,14 @@ def play(log: str, seed: int, *, has_folds: bool, steps: int = _STEPS) -> Counte
     assert len({(each.source, aligned(each.tx_offset)) for each in positions}) == 1
     check_bound(world)
     return world.counts
+
+
+def fold(world: HealedLog) -> None:
+    """Change the table until its history is folded; the shape must be live."""
+    while not world.counts["folds"]:
+        world.change()
+        world.write_all()
+        world.upkeep()
 
 
 def check_offset(world: HealedLog) -> None:
@@ -160,7 +171,7 @@ def test_a_follower_whose_rows_are_folded_is_told(tmp_path: Path, seed: int) -> 
     """All others continue, also past a fold, and from the fold's rows to those of what follows."""
 
     def played(history: int) -> Counter[str]:
-        return play(str(tmp_path / f"log{history}"), history, has_folds=True, steps=50)
+        return play(str(tmp_path / f"log{history}"), history, has_folds=True, steps=30)
 
     play_until(played, seed, "folds", "healed", "continued")
 
@@ -169,10 +180,7 @@ def test_foreign_readers_do_not_take_a_mark_with_nothing_after_it_for_an_empty_s
     """A shape begins again whose history is folded: no row of the log is left that the queries would look at."""
     world = HealedLog(str(tmp_path / "log"), 0, has_folds=True)
     world.snapshot()
-    while not world.counts["folds"]:
-        world.change()
-        world.write_all()
-        world.upkeep()
+    fold(world)
     world.resync()
     world.mark()
     with pytest.raises(SnapshotMissingError):
