@@ -30,7 +30,7 @@ def test_a_writer_in_another_language_keeps_every_rule(language: str, tmp_path: 
     program = _program(language, tmp_path)
     commands = ["--writer", f"{program} write {{config}} {{data}} {{writer}}"]
     commands += ["--dump", f"{program} dump {{data}}", "--read", f"{program} read {{data}}"]
-    options = ["--power-loss", "--kills", "6", "--seeds", "1", "--data", str(tmp_path)]
+    options = ["--power-loss", "--kills", "6", "--seeds", "1", "--timeout", "120", "--data", str(tmp_path)]
     done = run_to_end([sys.executable, "-m", "flushtracker", "conformance", *commands, *options], cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     untested = {"rows", "snapshot"}
