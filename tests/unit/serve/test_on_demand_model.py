@@ -4,9 +4,11 @@ The oracle filters the table's rows after each commit, by the router's own rule.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -136,18 +138,36 @@ class _World:
         return self._shown[key]
 
 
+async def _started(stack: AsyncExitStack, log: str, number: int) -> Server:
+    """A server that knows nothing yet; two of three have a tail."""
+    made = serving(log, on_demand=frozenset([ORDERS]), live_s=(0.1, 0.1, 1.0)[number])
+    server = await stack.enter_async_context(made)
+    if number < 2:
+        with_tail(server)
+    return server
+
+
+async def _kill(rng: Random, servers: list[Server], started: Callable[[int], Awaitable[Server]]) -> None:
+    """Sometimes a server ends, and another one starts in its place."""
+    if rng.random() < 0.15:
+        number = rng.randrange(len(servers))
+        servers[number].served.close()
+        servers[number] = await started(number)
+
+
 @pytest.mark.parametrize("identity", in_turn(["default", "full"]))
 def test_each_copy_is_a_state_of_the_query_and_has_no_row_that_is_hidden(
     log: str, identity: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cut transactions, truncates, changed keys, merges, folds, parents that end and begin again, tails, tiny pages.
 
-    Clients change between three servers at random with each request. At the end, each client has the newest state.
+    Clients change between three servers at random with each request, and servers are killed, and know nothing when they
+    start again. At the end, each client has the newest state.
     """
     for module in ("body", "log_pages", "state_rows"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 400)
     monkeypatch.setattr("flushtracker.serve.body.SMALL_BYTES", 150)
-    world = _World(log, identity)
+    world, kills = _World(log, identity), Random(identity)  # noqa: S311  reproducible
     asked = [world.definition() for _ in range(_DEFINITIONS)]
 
     def new() -> _Reader:
@@ -155,10 +175,7 @@ def test_each_copy_is_a_state_of_the_query_and_has_no_row_that_is_hidden(
 
     async def test() -> None:
         async with AsyncExitStack() as stack:
-            made = [serving(log, on_demand=frozenset([ORDERS]), live_s=each) for each in (0.1, 0.1, 1.0)]
-            servers = [await stack.enter_async_context(each) for each in made]
-            for server in servers[:2]:
-                with_tail(server)
+            servers = [await _started(stack, log, number) for number in range(3)]
             clients, whole = [new() for _ in range(6)], _Reader({"shape": "zz"})
             for _ in range(_STEPS):
                 step = world.rng.choice([world.write, world.write, world.write, world.keep, world.end_or_begin])
@@ -166,6 +183,7 @@ def test_each_copy_is_a_state_of_the_query_and_has_no_row_that_is_hidden(
                 await asyncio.gather(*(world.read(each, servers) for each in world.rng.sample(clients, 2)))
                 # Somebody follows a parent itself, so that tails have its changes.
                 await whole.step(world.rng.choice(servers), live=True)
+                await _kill(kills, servers, partial(_started, stack, log))
                 if world.rng.random() < 0.1:
                     clients[world.rng.randrange(len(clients))] = new()
             world.write_all()
