@@ -180,15 +180,16 @@ class GroupProgress:
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` if the state contradicts the head of this module."""
         offsets = [mark.offset for mark in self._marks]
-        assert offsets == sorted(set(offsets))
-        assert self._flushed is None or not offsets or self._flushed < offsets[0]
-        assert len(self._marks) <= self._most_marks
+        if offsets != sorted(set(offsets)) or (offsets and self._flushed is not None and offsets[0] <= self._flushed):
+            raise AssertionError(f"marks {offsets} are not in order after {self._flushed}")
+        if len(self._marks) > self._most_marks:
+            raise AssertionError(f"{len(self._marks)} marks are more than {self._most_marks}")
         reached: dict[int, int] = {}
         for mark in self._marks:
             for partition, span in mark.spans.items():
-                assert reached.get(partition, 0) <= span.first < span.end
+                if not reached.get(partition, 0) <= span.first < span.end <= self._ends[partition]:
+                    raise AssertionError(f"{span} of partition {partition} overlaps, or ends after the last one")
                 reached[partition] = span.end
-        assert all(self._ends[partition] == end for partition, end in reached.items())
 
     def _lags(self) -> Iterator[GroupLag]:
         """For each group and partition with records to be read, the first of them and the end."""

@@ -105,7 +105,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "sortedcontainers": frozenset({"tracking"}),
     "numpy": frozenset({"spark", "tracking", "tracking.job"}),
     "yaml": frozenset({"config"}),
-    "msgspec": frozenset({"events", "shape_log", "status"}),
+    "msgspec": frozenset({"events", "shape_log", "sinks", "status"}),
     "psycopg": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta", "tracking.acks", "shape_log.table"}),

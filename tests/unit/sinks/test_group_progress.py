@@ -1,7 +1,6 @@
 """What consumer groups have committed as what is flushed: compared with simulated readers, and with a plain oracle."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -12,14 +11,13 @@ from flushtracker.errors import BrokerError
 from flushtracker.sinks.group_progress import (
     GroupLag,
     GroupProgress,
-    ProducedMark,
     RecordLoss,
     Span,
     TopicLook,
 )
 from flushtracker.wal.log_offset import LogOffset
-
-SEEDS = st.integers(min_value=0, max_value=2**32)
+from tests.support.random_wal import RANDOMS
+from tests.support.sink_topic import SinkTopic
 
 
 def at(tx_offset: int) -> LogOffset:
@@ -164,125 +162,16 @@ def test_marks_are_bounded_and_all_is_flushed_in_the_end() -> None:
     assert progress.marks == ()
 
 
-@dataclass
-class Topic:
-    """Partitions with the numbers of our records at positions; what is missing in between are marks of transactions."""
-
-    records: dict[int, dict[int, int]]
-    begins: dict[int, int]
-    ends: dict[int, int]
+@given(RANDOMS)
+def test_flushed_is_exactly_what_all_groups_have_read(rng: Random) -> None:
+    SinkTopic(rng, most_marks=10_000).play()
 
 
-@dataclass
-class Reader:
-    """A group that reads for itself: a record is read only if it is still there. It commits what it has read."""
-
-    position: dict[int, int]
-    committed: dict[int, int] = field(default_factory=dict)
-    read: set[int] = field(default_factory=set)
-
-    def turn(self, topic: Topic, rng: Random) -> None:
-        partition = rng.choice(list(topic.ends))
-        begin, end = topic.begins[partition], topic.ends[partition]
-        here = max(begin, self.position[partition])
-        until = rng.randint(here, end)
-        self.read |= {number for at_, number in topic.records[partition].items() if here <= at_ < until}
-        self.position[partition] = until
-        match rng.randrange(6):
-            case 0:  # A rebalance: another member begins at what was committed, and may commit less.
-                self.position[partition] = self.committed.get(partition, begin)
-            case 1 if self.committed:
-                self.committed[partition] = rng.randint(0, self.committed.get(partition, 0))
-            case 2:
-                self.committed.pop(partition, None)
-            case _:
-                self.committed[partition] = until
+@given(RANDOMS, st.integers(2, 5))
+def test_merged_marks_never_say_more_than_the_groups_have_read(rng: Random, most_marks: int) -> None:
+    SinkTopic(rng, most_marks=most_marks).play()
 
 
-def play(seed: int, *, deletes: bool, most_marks: int) -> None:
-    rng = Random(seed)
-    partitions, names = range(rng.randint(1, 3)), "abc"[: rng.randint(1, 3)]
-    first = rng.randint(0, 5)
-    topic = Topic(
-        {each: {} for each in partitions}, dict.fromkeys(partitions, first), dict.fromkeys(partitions, first)
-    )
-    readers = {name: Reader(dict.fromkeys(partitions, first)) for name in names}
-    progress = GroupProgress(names, most_marks=most_marks)
-    last, flushed, offsets = 0, 0, list[tuple[int, int]]()
-    confirmed: dict[str, set[int]] = {name: set() for name in names}
-
-    def others() -> None:
-        for reader in readers.values():
-            if rng.random() < 0.5:
-                reader.turn(topic, rng)
-        if deletes and rng.random() < 0.2:
-            each = rng.choice(list(partitions))
-            topic.begins[each] = rng.randint(topic.begins[each], topic.ends[each])
-
-    def note(moved: LogOffset | None) -> None:
-        nonlocal flushed
-        if moved is not None:
-            assert moved.tx_offset > flushed
-            flushed = moved.tx_offset
-        progress.check_invariants()
-        due = {number for number, tx in offsets if tx <= flushed}
-        for name, reader in readers.items():
-            assert due <= reader.read, f"seed {seed}: {name} has not read {due - reader.read}"
-        if most_marks > 1_000 and not deletes:  # By definition: all transactions before the first unconfirmed record.
-            missing = [tx for number, tx in offsets if any(number not in each for each in confirmed.values())]
-            exact = max((tx for tx in range(1, last + 1) if not missing or tx < missing[0]), default=0)
-            assert flushed == exact, f"seed {seed}"
-
-    for _ in range(rng.randint(1, 60)):
-        others()
-        if rng.random() < 0.5:
-            last, spans = last + 1, dict[int, Span]()
-            for each in rng.sample(list(partitions), rng.randint(0, len(partitions))):
-                begin = topic.ends[each]
-                for position in range(begin, begin + rng.randint(1, 3)):
-                    topic.records[each][position] = len(offsets)
-                    offsets.append((len(offsets), last))
-                    topic.ends[each] = position + 1
-                spans[each] = Span(begin, topic.ends[each])
-                topic.ends[each] += rng.randint(0, 1)
-            note(progress.produce(at(last), spans))
-        if rng.random() < 0.1:
-            progress = GroupProgress(names, progress.marks, progress.counted, progress.ends, most_marks)
-        if rng.random() < 0.5:
-            begins = dict(topic.begins)
-            others()
-            commits = {name: dict(reader.committed) for name, reader in readers.items()}
-            others()
-            for name, committed in commits.items():
-                confirmed[name] |= {
-                    number
-                    for each, position in committed.items()
-                    for place, number in topic.records[each].items()
-                    if place < position
-                }
-            note(progress.look(TopicLook(begins, commits, dict(topic.ends))))
-    if not deletes:
-        for reader in readers.values():
-            reader.read |= {number for number, _ in offsets}
-            reader.committed = dict(topic.ends)
-        confirmed = {name: {number for number, _ in offsets} for name in names}
-        note(progress.look(look({name: topic.ends for name in names}, topic.ends)))
-        assert flushed == last
-        assert progress.marks == ()
-
-
-@given(SEEDS)
-def test_flushed_is_exactly_what_all_groups_have_read(seed: int) -> None:
-    play(seed, deletes=False, most_marks=10_000)
-
-
-@given(SEEDS)
-def test_merged_marks_never_say_more_than_the_groups_have_read(seed: int) -> None:
-    play(seed, deletes=False, most_marks=Random(seed).randint(2, 5))
-
-
-@given(SEEDS)
-def test_whatever_is_deleted_nothing_unread_is_flushed(seed: int) -> None:
-    play(seed, deletes=True, most_marks=10_000)
-
-
+@given(RANDOMS)
+def test_whatever_is_deleted_nothing_unread_is_flushed(rng: Random) -> None:
+    SinkTopic(rng, most_marks=10_000, deletes=True).play()

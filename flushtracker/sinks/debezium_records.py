@@ -1,0 +1,149 @@
+"""The records that Debezium's PostgreSQL connector would send for a shape's rows: key, envelope, tombstone.
+
+One record for each item of the shape: ``c`` for an insert, ``u`` for an update, ``d`` and a tombstone for a delete, and
+``t`` for a truncate, which has no key; ``r`` for a row of a snapshot. What crosses the shape's ``where`` is an insert
+or a delete, and an update that changes the key a delete and an insert, as everywhere in a shape's log. All follows from
+the item alone, which is why the shape needs ``replica: full``.
+
+The columns of an item are in the order of the table. One that is missing from ``after`` was not sent, because it is
+large and has not changed: Debezium's placeholder. One that is missing from ``before`` is not in the replica identity:
+null.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec.json import encode
+
+from flushtracker.errors import ConfigError
+from flushtracker.events.snapshot_events import SnapshotRow
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shape_schema import shape_columns, shape_key
+from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.sinks.debezium_values import converted, converter, placeholder
+from flushtracker.wal.changes import LogItem, Row
+from flushtracker.wal.log_offset import LogOffset
+
+OFFSET_HEADER: Final = "flushtracker.offset"
+"""The header with the offset of a change, as JSON."""
+
+_ISO_ZONE: Final = "Z"
+_OPERATIONS: Final = {"insert": "c", "update": "u", "delete": "d"}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """A record without its topic. ``key`` is ``None`` for a truncate, ``value`` for a tombstone."""
+
+    key: bytes | None
+    value: bytes | None
+    offset: LogOffset | None
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        if self.offset is None:
+            return []
+        tx_offset, op_offset = self.offset
+        return [(OFFSET_HEADER, encode({"tx_offset": tx_offset, "op_offset": op_offset}))]
+
+
+class DebeziumRecords:
+    """The records of one shape; ``name`` is ``source.name``, Debezium's ``topic.prefix``, and ``database`` its ``db``.
+
+    Create another one when the table's description in the registry has changed.
+
+    Raises:
+        ConfigError: the shape is not one that can be written so.
+    """
+
+    def __init__(self, definition: ShapeDefinition, table: TableBinding, *, name: str, database: str) -> None:
+        if definition.replica != "full":
+            raise ConfigError(f"shape {definition.id!r} has replica: default, but a Kafka sink needs replica: full")
+        if definition.inner_tables:
+            raise ConfigError(f"shape {definition.id!r} has subqueries, which a Kafka sink cannot have")
+        types = {each.oid: each for each in table.types}
+        columns = shape_columns(definition, table).values()
+        self._key = shape_key(definition, table)
+        self._converters = {column.name: converter(column.type_oid, column.type_modifier, types) for column in columns}
+        self._placeholders = {column.name: placeholder(column.type_oid, types) for column in columns}
+        self._source = {"connector": "postgresql", "name": name, "db": database}
+        self._schema, self._table = definition.table
+
+    def of_changes(self, event: ShapeChangesEvent, item: LogItem, now_ms: int) -> Iterator[SinkRecord]:
+        """The records of one item of the event; ``now_ms`` is when they are made."""
+        committed = None if event.commit is None else _micros(event.commit.commit_timestamp)
+        tx_offset, op_offset = item.offset
+        source = self._source_block(committed, "false", event.xid, tx_offset, [str(tx_offset), str(op_offset)])
+        if item.operation not in _OPERATIONS:
+            yield SinkRecord(None, _envelope(None, None, source, "t", now_ms), item.offset)
+            return
+        value = item.value or {}
+        key = self._key_of(value)
+        before, after = self._images(item, value)
+        yield SinkRecord(key, _envelope(before, after, source, _OPERATIONS[item.operation], now_ms), item.offset)
+        if item.operation == "delete":
+            yield SinkRecord(key, None, item.offset)
+
+    def of_snapshot(self, row: SnapshotRow, lsn: int, now_ms: int) -> SinkRecord:
+        """The record of a row of a snapshot, which is as of ``lsn``."""
+        source = self._source_block(now_ms * 1_000, "true", None, lsn, None)
+        return SinkRecord(self._key_of(row.value), _envelope(None, self._after(row.value), source, "r", now_ms), None)
+
+    def knows(self, item: LogItem) -> bool:
+        """Whether all columns of the item are known; another one was added to the table, or taken out of it."""
+        return not (item.value or {}).keys() - self._converters.keys()
+
+    def _images(self, item: LogItem, value: Row) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        if item.operation == "insert":
+            return None, self._after(value)
+        if item.operation == "delete":
+            return self._before(value), None
+        # Without the old row, as with REPLICA IDENTITY DEFAULT, there are no old values.
+        return self._before({**value, **item.old_value}) if item.old_value else None, self._after(value)
+
+    def _after(self, row: Row) -> dict[str, Any]:
+        return {
+            name: converted(convert, row[name], name) if name in row else self._placeholders[name]
+            for name, convert in self._converters.items()
+        }
+
+    def _before(self, row: Row) -> dict[str, Any]:
+        return {name: converted(convert, row.get(name), name) for name, convert in self._converters.items()}
+
+    def _key_of(self, row: Row) -> bytes:
+        return encode({name: converted(self._converters[name], row.get(name), name) for name in self._key})
+
+    def _source_block(
+        self, committed_us: int | None, snapshot: str, xid: int | None, lsn: int, sequence: list[str] | None
+    ) -> dict[str, Any]:
+        return {
+            "version": "flushtracker",
+            **self._source,
+            "ts_ms": None if committed_us is None else committed_us // 1_000,
+            "ts_us": committed_us,
+            "ts_ns": None if committed_us is None else committed_us * 1_000,
+            "snapshot": snapshot,
+            "sequence": None if sequence is None else encode(sequence).decode(),
+            "schema": self._schema,
+            "table": self._table,
+            "txId": xid,
+            "lsn": lsn,
+            "xmin": None,
+        }
+
+
+def _envelope(
+    before: dict[str, Any] | None, after: dict[str, Any] | None, source: dict[str, Any], op: str, now_ms: int
+) -> bytes:
+    times = {"ts_ms": now_ms, "ts_us": now_ms * 1_000, "ts_ns": now_ms * 1_000_000}
+    return encode({"before": before, "after": after, "source": source, "transaction": None, "op": op, **times})
+
+
+def _micros(timestamp: str) -> int:
+    """Microseconds since 1970 of a time in the events' form."""
+    time = datetime.fromisoformat(timestamp.replace(_ISO_ZONE, "+00:00"))
+    since = time - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
