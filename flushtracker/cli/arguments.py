@@ -143,6 +143,11 @@ def check_snapshot(arguments: argparse.Namespace) -> str | None:
     return "--again needs the ids of the shapes" if arguments.again and not arguments.shapes else None
 
 
+def add_sink(parser: Parser) -> None:
+    _add_config(parser)
+    _add_verbose(parser)
+
+
 def add_up(parser: Parser) -> None:
     _add_config(parser)
     add = parser.add_argument

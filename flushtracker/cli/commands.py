@@ -25,6 +25,7 @@ from flushtracker.cli.arguments import (
     add_resync,
     add_serve,
     add_shapes,
+    add_sink,
     add_snapshot,
     add_status,
     add_topics,
@@ -232,6 +233,25 @@ snapshot; 5 a Delta table; 6 Kafka; 7 PostgreSQL
 """,
         add_snapshot,
         check_snapshot,
+    ),
+    Command(
+        "sink",
+        "flushtracker.sinks.job.program",
+        "writer",
+        """\
+Write shapes to Kafka topics in Debezium's format, and notify what the sinks that
+read them have committed.
+
+Any sink is then a writer: Kafka Connect, Flink, a consumer of one's own. The slot
+waits for the consumer groups that the configuration names for each shape. Creates
+missing topics. One process runs for each configuration; a second one fences the
+first. See docs/kafka_sinks.md.
+""",
+        """0 stopped by SIGTERM or Ctrl-C; 1 unexpected error; 2 the
+configuration, a topic or a shape; 3 an unreadable event; 6 Kafka is unavailable,
+refuses a request, or a topic was replaced
+""",
+        add_sink,
     ),
     Command(
         "add-shape",

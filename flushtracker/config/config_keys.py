@@ -147,6 +147,14 @@ _ALL: Final = (
     _key("serve.tail", "boolean", "false", "changes before the log has them; needs `flushtracker[serve,writer]`"),
     _key("serve.tail_memory", "size", '"64 MB"', "changes of the tail that are kept in memory"),
     _key(
+        "sink.topics", "options", None, "the topic of each shape of a [Kafka sink](kafka_sinks.md), by the shape's id"
+    ),
+    _key("sink.writer", "text", "kafka", "the `writer` of these shapes in the shapes file"),
+    _key("sink.name", "text", "flushtracker", "`source.name` of the records, Debezium's `topic.prefix`"),
+    _key("sink.database", "text", '""', "`source.db` of the records"),
+    _key("sink.source", "text", "-any", "whose shapes these are, if several sources have the same"),
+    _key("sink.poll", "duration", '"500 ms"', "between looks at what the consumer groups have committed"),
+    _key(
         "status.listen",
         "text",
         "127.0.0.1:9464",

@@ -68,7 +68,12 @@ class TopicAdmin:
         """
         by_role = self._config.topics.by_role()
         names = by_role if roles is None else {role: by_role[role] for role in roles}
-        described = self._client.describe_topics(TopicCollection(list(names.values())), request_timeout=self._timeout_s)
+        found = self.facts_of(names.values())
+        return {role: found[name] for role, name in names.items()}
+
+    def facts_of(self, names: Iterable[str]) -> dict[str, TopicFacts | None]:
+        """Likewise, of any topics by their names; raises ``BrokerError``."""
+        described = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
         self._wait(described.values())
         partitions = {
             name: len(self._answer(future, name, "described", "READ, WRITE or DESCRIBE").partitions)
@@ -77,8 +82,8 @@ class TopicAdmin:
         }
         configs = self._configs(partitions)
         return {
-            role: TopicFacts(name, partitions[name], configs[name]) if name in partitions else None
-            for role, name in names.items()
+            name: TopicFacts(name, partitions[name], configs[name]) if name in partitions else None
+            for name in described
         }
 
     def setting(self, topic: str, name: str) -> str:
@@ -134,12 +139,20 @@ class TopicAdmin:
         Raises:
             BrokerError: one cannot be created, or exists already.
         """
+        by_role, partitions = self._config.topics.by_role(), self._config.partitions
+        self.create_as({by_role[role]: (role, partitions) for role in roles})
+
+    def create_as(self, roles: Mapping[str, tuple[str, int]]) -> None:
+        """Create topics by their names, each with the settings of a role, and this many partitions.
+
+        Raises:
+            BrokerError: as :meth:`create`.
+        """
         config = self._config
-        roles = tuple(roles)
         topics = [
             NewTopic(
-                config.topics.by_role()[role],
-                num_partitions=config.partitions,
+                name,
+                num_partitions=partitions,
                 replication_factor=config.replication_factor,
                 config=topic_settings(
                     role,
@@ -148,7 +161,7 @@ class TopicAdmin:
                     replication_factor=config.replication_factor,
                 ),
             )
-            for role in roles
+            for name, (role, partitions) in roles.items()
         ]
         created = self._client.create_topics(topics, request_timeout=self._timeout_s)
         self._wait(created.values())
@@ -156,7 +169,7 @@ class TopicAdmin:
             self._answer(future, name, "created", "CREATE")
         # A broker may list a new topic some time after the controller has created it.
         deadline = time.monotonic() + self._timeout_s
-        while None in self.facts(roles).values():
+        while None in self.facts_of(roles).values():
             if time.monotonic() > deadline:
                 raise BrokerError(
                     f"Kafka at {config.bootstrap_servers} has created the topics but does not list them after "

@@ -29,20 +29,21 @@ _MAX_RECORDS: Final = 1_000
 class TopicReader:
     """A consumer of the brokers of ``config``; close it when done.
 
-    It reads flushtracker's own records, which are in no transaction, and must read all of them. So it reads
-    uncommitted: another producer's open transaction must not hide capture's later records.
+    Most of flushtracker's own records are in no transaction, and it must read all of them. So it reads uncommitted:
+    another producer's open transaction must not hide capture's later records. With ``only_committed``, it waits for
+    open transactions.
 
     Every method raises ``BrokerError`` if the brokers do not respond within ``config.retry_timeout_ms``, or the topic
     does not exist.
     """
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(self, config: KafkaConfig, *, only_committed: bool = False) -> None:
         self._servers = config.bootstrap_servers
         self._retry_timeout_s = config.retry_timeout_ms / 1000
         self._errors = ClientErrors(config.options)
         # Only existing records are read, so a fetch need not wait for more.
         settings = {"enable.partition.eof": True, "fetch.wait.max.ms": 20}
-        self._consumer = new_consumer(config, self._errors, settings, only_committed=False)
+        self._consumer = new_consumer(config, self._errors, settings, only_committed=only_committed)
 
     def values(self, topic: str) -> Iterator[bytes]:
         """The value of each record in a compacted topic, in order within each partition, without tombstones.
@@ -118,6 +119,27 @@ class TopicReader:
         ranges = [(of, max(first, starts.get(of.partition, first)), end) for of, first, end in partitions]
         values = [value for value, _ in self._read(ranges) if value is not None]
         return values, {of.partition: end for of, _, end in partitions}
+
+    def new_records(self, topic: str, starts: Mapping[int, int]) -> Iterator[tuple[int, int, bytes]]:
+        """Partition, Kafka offset and value of each record from these Kafka offsets on; no tombstones.
+
+        Raises:
+            BrokerError: as all methods; or a partition ends before its start offset.
+        """
+        ranges = []
+        for of, first, end in self._partitions(topic):
+            if (start := starts.get(of.partition, first)) > end:
+                raise self._shortened(topic, of.partition, start, end)
+            ranges.append((of, max(first, start), end))
+        for message in self._messages(ranges):
+            if (value := message.value()) is not None:
+                yield message.partition() or 0, message.offset() or 0, value
+
+    def between(self, topic: str, partition: int, first: int, end: int) -> Iterator[bytes]:
+        """The values between two Kafka offsets of a partition, which must be there; the end is exclusive."""
+        for value, _ in self._read([(TopicPartition(topic, partition), first, end)]):
+            if value is not None:
+                yield value
 
     def close(self) -> None:
         self._consumer.close()

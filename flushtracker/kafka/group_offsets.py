@@ -1,0 +1,84 @@
+"""``GroupOffsets``: where topics begin, what consumer groups have committed in them, and where they end."""
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Final, NamedTuple, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
+
+from flushtracker.errors import BrokerError
+from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, missing_acl, rejected_options
+from flushtracker.kafka.kafka_config import KafkaConfig
+
+_NO_GROUP: Final = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.UNKNOWN_TOPIC_OR_PART})
+_T = TypeVar("_T")
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
+
+
+class SampledOffsets(NamedTuple):
+    """``committed`` has the groups that have committed anything; ``begins`` were read before it, and ``ends`` after."""
+
+    begins: dict[Place, int]
+    committed: dict[str, dict[Place, int]]
+    ends: dict[Place, int]
+
+
+class GroupOffsets:
+    """Reads them with one client, whatever the number of topics and groups.
+
+    Raises:
+        ConfigError: the client rejects its options.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._servers, self._timeout_s = config.bootstrap_servers, config.retry_timeout_ms / 1000
+        self._errors = ClientErrors(config.options)
+        try:
+            self._client = AdminClient(client_settings(config, self._errors))
+        except (KafkaException, TypeError) as error:
+            raise rejected_options(error, config.options) from error
+
+    def sample(self, places: Mapping[str, Collection[Place]]) -> SampledOffsets:
+        """The offsets of these partitions, by the groups that read them; raises ``BrokerError``.
+
+        Offsets that a group commits in a transaction count once that is committed.
+        """
+        everywhere = sorted({place for read in places.values() for place in read})
+        begins = self._offsets(everywhere, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        committed = {group: self._committed(group, sorted(read)) for group, read in places.items()}
+        ends = self._offsets(everywhere, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return SampledOffsets(begins, committed, ends)
+
+    def _offsets(self, places: Collection[Place], spec: OffsetSpec) -> dict[Place, int]:
+        if not places:
+            return {}
+        asked = {TopicPartition(*place): spec for place in places}
+        futures = self._client.list_offsets(asked, request_timeout=self._timeout_s)
+        return {
+            (of.topic, of.partition): self._answer(future, f"topic {of.topic}", "DESCRIBE").offset
+            for of, future in futures.items()
+        }
+
+    def _committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
+        request = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])
+        (future,) = self._client.list_consumer_group_offsets([request], request_timeout=self._timeout_s).values()
+        try:
+            found = self._answer(future, f"group {group}", "DESCRIBE").topic_partitions
+        except _UnknownError:
+            return {}
+        return {(each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0}
+
+    def _answer(self, future: "Future[_T]", subject: str, operation: str) -> _T:
+        try:
+            return future.result()
+        except KafkaException as exception:
+            error = kafka_error(exception)
+            kind = _UnknownError if error.code() in _NO_GROUP else BrokerError
+            reason = f"{self._errors.masked(error)}{missing_acl(error, operation, subject)}"
+            raise kind(f"the offsets of {subject} at {self._servers} cannot be read: {reason}") from exception
+
+
+class _UnknownError(BrokerError):
+    """There is no such group, or topic."""

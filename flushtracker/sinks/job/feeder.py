@@ -1,0 +1,312 @@
+"""``SinkFeeder``: the loop of ``flushtracker sink``.
+
+One transaction for each batch of events: the records of all shapes, what is stored of each shape after them, and the
+positions in ``shape_changes`` from which a next process reads. So each record is in its topic once, for readers of
+committed records, and nothing is stored elsewhere: a process that starts fences the one before, and continues from what
+is committed. An event that is held (:mod:`flushtracker.sinks.shape_feed`) is read again from its position, which is why
+the stored positions are never past it; all other shapes drop by their cursors what they read twice.
+
+What is notified is what all groups have committed (:mod:`flushtracker.sinks.group_progress`), of records that are
+committed themselves, because they are read by nobody before.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import Final
+
+from msgspec.json import decode, encode
+
+from flushtracker.errors import BrokerError
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.kafka.changes_reader import ChangesReader
+from flushtracker.kafka.flush_notifier import FlushNotifier
+from flushtracker.kafka.group_offsets import GroupOffsets
+from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.kafka.transactions import TransactionalProducer
+from flushtracker.sinks.debezium_records import SinkRecord
+from flushtracker.sinks.group_progress import Span, TopicLook
+from flushtracker.sinks.job.registry import SinkRegistry
+from flushtracker.sinks.job.sink_config import SinkConfig, SinkTopic
+from flushtracker.sinks.job.snapshots import PublishedSnapshots
+from flushtracker.sinks.shape_feed import ShapeFeed, StoredFeed
+from flushtracker.wal.log_offset import LogOffset
+
+logger = logging.getLogger(__name__)
+
+_MOST_EVENTS: Final = 500
+_WAIT_S: Final = 0.1
+_REGISTRY_S: Final = 1.0
+_WAITING_S: Final = 30.0
+_TRANSACTION_MS: Final = 15 * 60_000
+"""Kafka's default maximum: a snapshot is one transaction."""
+_POSITIONS: Final = b'["positions"]'
+_Shape = tuple[str, str]
+
+
+class SinkFeeder:
+    """Feeds the topics of ``config`` until told to stop; close it when done. ``partitions`` are those of each topic.
+
+    Raises:
+        BrokerError: the brokers do not answer, or refuse something.
+        DecodeError: what is stored cannot be read.
+    """
+
+    def __init__(self, config: SinkConfig, partitions: Mapping[str, int]) -> None:
+        self._config, self._partitions = config, partitions
+        kafka = config.kafka
+        self._producer = TransactionalProducer(
+            kafka, f"{config.state_topic} {config.writer}", timeout_ms=_TRANSACTION_MS
+        )
+        self._stored, positions = self._read_stored()
+        self._registry = SinkRegistry(kafka, name=config.name, database=config.database)
+        snapshots = kafka.topics.snapshots
+        self._snapshots = None if snapshots is None else PublishedSnapshots(kafka, snapshots)
+        self._groups = GroupOffsets(kafka)
+        self._notifier = FlushNotifier(kafka, writer=config.writer)
+        self._feeds: dict[_Shape, ShapeFeed] = {}
+        self._held: dict[_Shape, tuple[int, int]] = {}
+        self._ignored: set[tuple[str, str, int]] = set()
+        self._changed: dict[_Shape, ShapeFeed] = {}
+        self._logged_losses: dict[_Shape, object] = {}
+        self._changes = ChangesReader(kafka, kafka.topics.shape_changes, positions)
+
+    def run(self, must_stop: Callable[[], bool]) -> None:
+        """Raises as the class; ``ConfigError`` for a shape that cannot be written so."""
+        self._registry.read()
+        for entry in self._registry.entries():
+            self._feed(entry)
+        due_registry, due_look, due_log = (time.monotonic() + each for each in (_REGISTRY_S, 0.0, _WAITING_S))
+        while not must_stop():
+            self._feed_batch(self._changes.records(_MOST_EVENTS, _WAIT_S))
+            now = time.monotonic()
+            if now >= due_registry:
+                self._registry.read()
+                for entry in self._registry.entries():
+                    self._feed(entry)
+                self._feed_snapshots()
+                due_registry = now + _REGISTRY_S
+            if now >= due_look:
+                self._look()
+                due_look = now + self._config.poll_ms / 1000
+            if now >= due_log:
+                self._log_waiting()
+                due_log = now + _WAITING_S
+
+    def close(self) -> None:
+        for each in (self._producer, self._notifier, self._changes):
+            each.close()
+
+    def _read_stored(self) -> tuple[dict[_Shape, StoredFeed], dict[int, int]]:
+        stored: dict[_Shape, StoredFeed] = {}
+        positions: dict[int, int] = {}
+        with closing(TopicReader(self._config.kafka, only_committed=True)) as reader:
+            values = list(reader.values(self._config.state_topic))
+        for value in values:
+            if value.startswith(b'{"positions"'):
+                positions = decode(value, type=dict[str, dict[int, int]])["positions"]
+            else:
+                feed = StoredFeed.from_json(value)
+                stored[feed.source, feed.shape_id] = feed
+        return stored, positions
+
+    def _feed(self, entry: ShapeEntry) -> ShapeFeed | None:
+        """The feed of a live shape that is ours; ``None`` for another one, and for an incarnation without its topic."""
+        definition, config = entry.definition, self._config
+        shape = entry.source, definition.id
+        if definition.writer != config.writer or entry.is_condensed or entry.removed_at is not None:
+            self._forget(shape)
+            return None
+        found = self._feeds.get(shape)
+        if found is not None and found.incarnation == definition.incarnation:
+            return found
+        self._forget(shape)
+        topic = config.topics.get(definition.id)
+        reason = self._reason_to_ignore(entry, topic)
+        if topic is None or reason is not None:
+            identity = (*shape, definition.incarnation)
+            if identity not in self._ignored:
+                self._ignored.add(identity)
+                logger.error(
+                    "shape is not written shape_id=%s source=%s reason=%s", definition.id, entry.source, reason
+                )
+            return None
+        self._registry.records_of(*shape)
+        stored = self._stored.get(shape)
+        if stored is None or stored.incarnation < definition.incarnation:
+            stored = StoredFeed(
+                source=entry.source, shape_id=definition.id, incarnation=definition.incarnation, topic=topic.name
+            )
+        partitions, waits = self._partitions[topic.name], bool(definition.snapshot)
+        feed = ShapeFeed(stored, topic.groups, partitions=partitions, waits_for_snapshot=waits)
+        self._feeds[shape] = feed
+        logger.info("feeding shape shape_id=%s topic=%s groups=%s", definition.id, topic.name, ",".join(topic.groups))
+        self._notify(feed)
+        return feed
+
+    def _forget(self, shape: _Shape) -> None:
+        self._feeds.pop(shape, None)
+        self._held.pop(shape, None)
+        self._changed.pop(shape, None)
+
+    def _reason_to_ignore(self, entry: ShapeEntry, topic: SinkTopic | None) -> str | None:
+        shape_id, source = entry.definition.id, entry.source
+        if topic is None:
+            return "sink.topics has no topic for it"
+        if self._config.source not in (None, source):
+            return "sink.source names another source"
+        if (other := next((s for s, each in self._feeds if each == shape_id and s != source), None)) is not None:
+            return f"source {other} has the same shape: set sink.source"
+        stored = self._stored.get((source, shape_id))
+        if stored is None:
+            return None
+        if stored.incarnation == entry.definition.incarnation:
+            return None if stored.topic == topic.name else f"it is written to topic {stored.topic}"
+        return (
+            "its topic has rows of the previous incarnation: give it another one"
+            if stored.topic == topic.name
+            else None
+        )
+
+    def _feed_batch(self, values: Iterator[tuple[int, int, bytes]]) -> None:
+        self._producer.begin()
+        for partition, offset, value in values:
+            event = ShapeChangesEvent.from_json(value)
+            if event.writer == self._config.writer:
+                self._take(event, partition, offset)
+        self._commit()
+
+    def _take(self, event: ShapeChangesEvent, partition: int, offset: int) -> None:
+        entry = self._registry.entry(event.source, event.shape_id, event.incarnation)
+        feed = self._feed(entry)
+        if feed is None or feed.incarnation != event.incarnation:
+            return
+        shape = event.source, event.shape_id
+        if shape in self._held:
+            return
+        before = feed.cursor
+        taken = feed.take(event, self._registry.records(event), _now_ms())
+        if taken.is_gap:
+            logger.error("gap in the changes of a shape shape_id=%s follows=%s", event.shape_id, event.follows)
+        self._publish(feed, taken.records)
+        if taken.is_held:
+            self._held[shape] = partition, offset
+        if feed.cursor != before:
+            self._changed[shape] = feed
+        elif not taken.is_held:
+            self._notify(feed)
+
+    def _publish(self, feed: ShapeFeed, records: Iterable[SinkRecord]) -> None:
+        for record in records:
+            place = 0 if record.key is None else -1
+            self._producer.publish(feed.topic, record.key, record.value, record.headers, place)
+
+    def _commit(self) -> None:
+        """Commit what was taken with the state after it; then notify shapes that needed no record."""
+        if not self._changed:
+            self._producer.commit()
+            return
+        places = self._producer.places()
+        state = self._config.state_topic
+        for shape, feed in self._changed.items():
+            spans = {number: Span(*place) for (topic, number), place in places.items() if topic == feed.topic}
+            feed.place(spans)
+            self._stored[shape] = feed.stored()
+            self._producer.publish(state, encode(shape), self._stored[shape].to_json(), partition=0)
+        positions = dict(self._changes.positions)
+        for partition, offset in self._held.values():
+            positions[partition] = min(offset, positions[partition])
+        self._producer.publish(state, _POSITIONS, encode({"positions": positions}), partition=0)
+        self._producer.commit()
+        for feed in self._changed.values():
+            self._notify(feed)
+        self._changed = {}
+        self._notifier.publish()
+
+    def _feed_snapshots(self) -> None:
+        """Publish each snapshot that is complete and needed, in a transaction of its own."""
+        waiting = [feed for feed in self._feeds.values() if feed.needs_snapshot]
+        if not waiting or self._snapshots is None:
+            return
+        self._snapshots.look()
+        for feed in waiting:
+            found = self._snapshots.complete(feed.source, feed.shape_id)
+            if found is None or found.incarnation != feed.incarnation:
+                continue
+            contained = found.contains.contained
+            records = self._registry.records_of(feed.source, feed.shape_id)
+            self._producer.begin()
+            for event in self._snapshots.events(found):
+                now_ms = _now_ms()
+                self._publish(feed, (records.of_snapshot(row, contained.lsn, now_ms) for row in event.rows))
+            feed.take_snapshot(contained)
+            self._changed[feed.source, feed.shape_id] = feed
+            self._commit()
+            logger.info("snapshot published shape_id=%s rows=%d", feed.shape_id, found.contains.rows)
+            self._release(feed)
+
+    def _look(self) -> None:
+        """Ask for the offsets of the groups that have something to read, and notify what they have read."""
+        unread = [feed for feed in self._feeds.values() if feed.is_unread]
+        places: dict[str, set[tuple[str, int]]] = {}
+        for feed in unread:
+            for group in self._config.topics[feed.shape_id].groups:
+                places.setdefault(group, set()).update((feed.topic, partition) for partition in feed.progress.ends)
+        if not places:
+            return
+        sample = self._groups.sample(places)
+        for feed in unread:
+            committed = {group: _of(feed.topic, found) for group, found in sample.committed.items()}
+            look = TopicLook(_of(feed.topic, sample.begins), committed, _of(feed.topic, sample.ends))
+            try:
+                moved = feed.progress.look(look)
+            except BrokerError as error:
+                raise BrokerError(f"topic {feed.topic} of shape {feed.shape_id!r}: {error}") from error
+            self._log_losses(feed)
+            if moved is not None:
+                self._notify(feed)
+            if not feed.is_unread:
+                self._release(feed)
+        self._notifier.publish()
+
+    def _notify(self, feed: ShapeFeed) -> None:
+        flushed = feed.progress.flushed
+        if flushed is not None and flushed > LogOffset.first():
+            self._notifier.flushed(feed.source, feed.shape_id, flushed)
+
+    def _release(self, feed: ShapeFeed) -> None:
+        """Read again what was held."""
+        if not feed.needs_snapshot and (held := self._held.pop((feed.source, feed.shape_id), None)) is not None:
+            self._changes.rewind(*held)
+
+    def _log_losses(self, feed: ShapeFeed) -> None:
+        losses = feed.progress.losses
+        shape = feed.source, feed.shape_id
+        if losses != self._logged_losses.get(shape, ()):
+            self._logged_losses[shape] = losses
+            for loss in losses:
+                logger.error(
+                    "records were deleted before a group has read them shape_id=%s topic=%s group=%s partition=%d "
+                    "position=%d begin=%d",
+                    *(feed.shape_id, feed.topic, loss.group, loss.partition, loss.position, loss.begin),
+                )
+
+    def _log_waiting(self) -> None:
+        for feed in self._feeds.values():
+            if feed.needs_snapshot:
+                logger.warning("shape waits for its snapshot shape_id=%s", feed.shape_id)
+            for lag in feed.progress.holders():
+                logger.info(
+                    "shape waits for a group shape_id=%s topic=%s group=%s partition=%d position=%d end=%d",
+                    *(feed.shape_id, feed.topic, lag.group, lag.partition, lag.position, lag.end),
+                )
+
+
+def _of(topic: str, found: Mapping[tuple[str, int], int]) -> dict[int, int]:
+    return {partition: offset for (name, partition), offset in found.items() if name == topic}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

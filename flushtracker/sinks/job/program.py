@@ -1,0 +1,62 @@
+"""``flushtracker sink``: the feeder as a program, from its arguments to its exit code."""
+
+import argparse
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Final
+
+from flushtracker.config.streams import FLUSHES, SHAPE_CHANGES, SHAPES, SNAPSHOTS_TAKEN
+from flushtracker.errors import ConfigError
+from flushtracker.events.topic_rules import TopicFacts, topic_faults
+from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
+from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
+from flushtracker.process.stop_deadline import exit_if_hung
+from flushtracker.sinks.job.feeder import SinkFeeder
+from flushtracker.sinks.job.sink_config import SinkConfig, load_sink_config
+
+STOP_TIMEOUT_S: Final = 60.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Feed the topics until SIGTERM or Ctrl-C."""
+    config = load_sink_config(arguments.config)
+    log_to_stderr(log_format=arguments.log_format)
+    stop = StopFlag()
+    set_on_signals(stop)
+    exit_if_hung("flushtracker sink", stop.is_set, STOP_TIMEOUT_S, arguments.log_format)
+    require_topics(config.kafka, (SHAPES, SHAPE_CHANGES, FLUSHES))
+    partitions = _ready_topics(config)
+    with closing(SinkFeeder(config, partitions)) as feeder:
+        feeder.run(stop.is_set)
+    return 0
+
+
+def _ready_topics(config: SinkConfig) -> dict[str, int]:
+    """The partitions of each topic, after the missing ones are created.
+
+    Raises:
+        ConfigError: a topic is wrong.
+        BrokerError: the brokers do not answer, or refuse a request.
+    """
+    admin = TopicAdmin(config.kafka)
+    roles = {topic.name: (SHAPE_CHANGES, topic.partitions) for topic in config.topics.values()}
+    roles[config.state_topic] = SNAPSHOTS_TAKEN, 1
+    facts = admin.facts_of(roles)
+    missing = {name: role for name, role in roles.items() if facts[name] is None}
+    if missing:
+        admin.create_as(missing)
+        facts |= admin.facts_of(missing)
+    if faults := _faults(config, facts):
+        raise ConfigError("; ".join(faults))
+    return {name: found.partitions for name, found in facts.items() if found is not None}
+
+
+def _faults(config: SinkConfig, facts: Mapping[str, TopicFacts | None]) -> list[str]:
+    """As :func:`topic_faults`: a sink's topic keeps all records until they are read, as shape changes are kept."""
+    limits = {"retention_ms": config.kafka.retention_ms, "max_event_bytes": config.kafka.max_event_bytes}
+    return [
+        fault
+        for name, found in facts.items()
+        if found is not None
+        for fault in topic_faults(SNAPSHOTS_TAKEN if name == config.state_topic else SHAPE_CHANGES, found, **limits)
+    ]

@@ -1,0 +1,73 @@
+"""``SinkRegistry``: the shapes of a sink's writer with their tables, as capture has published them."""
+
+from contextlib import closing
+from typing import Final
+
+from flushtracker.errors import ConfigError, DecodeError
+from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.sinks.debezium_records import DebeziumRecords
+
+_NO_ENTRY: Final = "has changes, but no entry in the registry"
+
+
+class SinkRegistry:
+    """Reads the registry to its end when asked; capture publishes an entry before anything that needs it."""
+
+    def __init__(self, config: KafkaConfig, *, name: str, database: str) -> None:
+        self._config, self._names = config, {"name": name, "database": database}
+        self._read_until: dict[int, int] = {}
+        self._shapes: dict[tuple[str, str], ShapeEntry] = {}
+        self._tables: dict[tuple[str, int], TableEntry] = {}
+        self._records: dict[tuple[str, str], DebeziumRecords] = {}
+        self._unknown: set[tuple[str, str, str | None]] = set()
+
+    def read(self) -> None:
+        """Take what is new; raises ``BrokerError`` and ``DecodeError``."""
+        with closing(TopicReader(self._config)) as reader:
+            values, self._read_until = reader.since(self._config.topics.shapes, self._read_until)
+        for value in values:
+            match parse_registry_entry(value):
+                case ShapeEntry() as entry:
+                    self._shapes[entry.source, entry.definition.id] = entry
+                case TableEntry() as table:
+                    self._tables[table.source, table.binding.oid] = table
+        if values:
+            self._records.clear()
+
+    def entries(self) -> list[ShapeEntry]:
+        return list(self._shapes.values())
+
+    def entry(self, source: str, shape_id: str, incarnation: int) -> ShapeEntry:
+        """The entry of this incarnation or a later one; raises ``DecodeError`` if there is none."""
+        found = self._shapes.get((source, shape_id))
+        if found is None or found.definition.incarnation < incarnation:
+            self.read()
+            found = self._shapes.get((source, shape_id))
+        if found is None:
+            raise DecodeError(f"shape {shape_id!r} of source {source} {_NO_ENTRY}")
+        return found
+
+    def records(self, event: ShapeChangesEvent) -> DebeziumRecords:
+        """The records of the event's shape; raises ``ConfigError`` and ``DecodeError``."""
+        found = self.records_of(event.source, event.shape_id)
+        # An added column is in the registry before it is in a change. One that is not has been dropped since.
+        digest = event.source, event.shape_id, event.schema
+        if digest not in self._unknown and not all(found.knows(item) for item in event.items):
+            self.read()
+            self._unknown.add(digest)
+            found = self.records_of(event.source, event.shape_id)
+        return found
+
+    def records_of(self, source: str, shape_id: str) -> DebeziumRecords:
+        """Likewise, of a shape that has an entry."""
+        key = source, shape_id
+        if key not in self._records:
+            entry = self._shapes[key]
+            table = self._tables.get((source, entry.table_oid))
+            if table is None:
+                raise ConfigError(f"shape {shape_id!r} of source {source} has no table in the registry")
+            self._records[key] = DebeziumRecords(entry.definition, table.binding, **self._names)
+        return self._records[key]

@@ -1,0 +1,64 @@
+"""The configuration of Kafka sinks: the section ``sink``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flushtracker.config.one_file import read_config
+from flushtracker.config.strict_yaml import YamlMapping
+from flushtracker.kafka.kafka_config import KafkaConfig, read_kafka
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTopic:
+    """The topic of one shape: the consumer groups that must have read it, and its partitions if it is created."""
+
+    name: str
+    groups: tuple[str, ...]
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkConfig:
+    """All of it; ``topics`` by the id of the shape. ``source`` is whose shapes they are, ``None`` for any."""
+
+    kafka: KafkaConfig
+    writer: str
+    name: str
+    database: str
+    poll_ms: int
+    state_topic: str
+    topics: Mapping[str, SinkTopic]
+    source: str | None = None
+
+
+def load_sink_config(path: Path) -> SinkConfig:
+    """Read it; raises ``ConfigError`` naming the file, the line and the key."""
+    file = read_config(path)
+    sink = file.section("sink")
+    topics = sink.mapping("topics")
+    found = {shape_id: _topic(topics.mapping(shape_id)) for shape_id in topics}
+    names = [topic.name for topic in found.values()]
+    for shape_id, topic in found.items():
+        if names.count(topic.name) > 1:
+            raise topics.error(shape_id, f"has the topic {topic.name}, as another shape: each needs its own")
+    source = sink.optional_text("source")
+    return SinkConfig(
+        kafka=read_kafka(file),
+        writer=sink.text("writer").value,
+        name=sink.text("name").value,
+        database=sink.text("database").value,
+        poll_ms=sink.duration_ms("poll"),
+        state_topic=file.topic("sinks"),
+        topics=found,
+        source=None if source is None else source.value,
+    )
+
+
+def _topic(section: YamlMapping) -> SinkTopic:
+    section.allow("topic", "groups", "partitions")
+    groups = section.optional_texts("groups") or ()
+    if not groups:
+        raise section.error("groups", "is missing: the consumer groups whose commits say what is durable")
+    partitions = section.optional_integer("partitions", at_least=1)
+    return SinkTopic(section.topic_name("topic"), tuple(group.value for group in groups), partitions or 1)

@@ -1,0 +1,167 @@
+"""``ShapeFeed``: one shape on its way from its events to the records of its topic, and back as what is flushed.
+
+Events are *next*, a *resend* or after a *gap*, as for any writer, by the cursor. An event is **held** if something must
+come before it. The reader then reads it again later, from its position in ``shape_changes``:
+
+- until the shape's snapshot is in the topic, all changes are held, because the rows come first;
+- a truncate has no key, and nothing orders it among the records of several partitions. So it, and what follows it, is
+  held until every group has committed all records before it. The event is then taken up to there: the cursor may lie
+  inside.
+
+Everything here is a value; the caller publishes the records of :meth:`ShapeFeed.take` and the state after them in one
+transaction, after :meth:`ShapeFeed.place`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct, ValidationError
+from msgspec.json import decode, encode
+
+from flushtracker.errors import DecodeError
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
+from flushtracker.sinks.debezium_records import DebeziumRecords, SinkRecord
+from flushtracker.sinks.group_progress import GroupProgress, ProducedMark, Span
+from flushtracker.wal.contained_transactions import ContainedTransactions
+from flushtracker.wal.log_offset import LogOffset
+
+_VERSION: Final = 1
+_Position = Annotated[int, Meta(ge=0)]
+_TRUNCATES: Final = frozenset({"truncate", "truncate_partition"})
+
+
+class StoredMark(Struct):
+    """A mark of :class:`GroupProgress`; a span is its first position and its end."""
+
+    offset: tuple[int, int]
+    spans: dict[int, tuple[_Position, _Position]]
+
+
+class StoredFeed(Struct, kw_only=True, omit_defaults=True):
+    """What is stored of a feed, as JSON, in the same transaction as the records that it is after."""
+
+    v: int = _VERSION
+    source: str
+    shape_id: str
+    incarnation: int
+    topic: str
+    cursor: tuple[int, int] | None = None
+    snapshot: tuple[_Position, tuple[tuple[_Position, _Position], ...]] | None = None
+    after_truncate: bool = False
+    marks: list[StoredMark] = []
+    counted: dict[str, dict[int, _Position]] = {}
+    ends: dict[int, _Position] = {}
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> "StoredFeed":
+        """Parse it; raises ``DecodeError``."""
+        try:
+            stored = decode(text, type=cls)
+        except (ValidationError, ValueError) as error:
+            raise DecodeError(f"the state of a Kafka sink cannot be read: {error}") from error
+        if stored.v != _VERSION:
+            raise DecodeError(f"the state of a Kafka sink has version {stored.v}, and this release reads {_VERSION}")
+        return stored
+
+
+@dataclass(frozen=True, slots=True)
+class TakenEvent:
+    """What becomes of an event: the records to be published, and whether it is to be read again later."""
+
+    records: list[SinkRecord] = field(default_factory=list)
+    is_held: bool = False
+    is_gap: bool = False
+
+
+class ShapeFeed:
+    """A feed after what is ``stored``, into a topic with ``partitions`` that ``groups`` read.
+
+    ``waits_for_snapshot``: the shape has rows from before its changes.
+    """
+
+    def __init__(
+        self, stored: StoredFeed, groups: tuple[str, ...], *, partitions: int, waits_for_snapshot: bool
+    ) -> None:
+        self.source, self.shape_id, self.incarnation = stored.source, stored.shape_id, stored.incarnation
+        self.topic = stored.topic
+        self.cursor = None if stored.cursor is None else LogOffset(*stored.cursor)
+        self._contained = None if stored.snapshot is None else ContainedTransactions(*stored.snapshot)
+        self._waits_for_snapshot = waits_for_snapshot
+        self._is_ordered = partitions == 1
+        self._after_truncate = stored.after_truncate
+        self._has_open_records = False
+        marks = (
+            ProducedMark(LogOffset(*mark.offset), {partition: Span(*span) for partition, span in mark.spans.items()})
+            for mark in stored.marks
+        )
+        self.progress = GroupProgress(groups, marks, stored.counted, stored.ends)
+        if self.cursor is not None:
+            self.progress.produce(self.cursor, {})
+
+    @property
+    def needs_snapshot(self) -> bool:
+        return self._waits_for_snapshot and self._contained is None
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether some group has not committed everything that was produced."""
+        return self._has_open_records or bool(self.progress.marks)
+
+    def take(self, event: ShapeChangesEvent, records: DebeziumRecords, now_ms: int) -> TakenEvent:
+        """Take as much of the event as may be published now; it must be of the feed's incarnation."""
+        position = chain_position(event, self.cursor)
+        if position != "next":
+            return TakenEvent(is_gap=position == "gap")
+        if self.needs_snapshot:
+            return TakenEvent(is_held=True)
+        taken: list[SinkRecord] = []
+        if self._contained is None or not self._contained.contains(event.last_log_offset.tx_offset, event.xid):
+            for item in new_items(event, self.cursor):
+                is_truncate = item.operation in _TRUNCATES
+                if not self._is_ordered and (is_truncate or self._after_truncate) and self.is_unread:
+                    return TakenEvent(taken, is_held=True)
+                taken += records.of_changes(event, item, now_ms)
+                self._has_open_records, self._after_truncate = True, is_truncate
+                self.cursor = item.offset
+        self.cursor = cursor_after(event)
+        return TakenEvent(taken)
+
+    def take_snapshot(self, contained: ContainedTransactions) -> None:
+        """All rows of the snapshot are published, in the transaction that is now placed."""
+        self._contained = contained
+        self._has_open_records = True
+
+    def place(self, spans: Mapping[int, Span]) -> None:
+        """Note where the records since the last call are, before their transaction is committed.
+
+        Raises:
+            BrokerError: as :meth:`GroupProgress.produce`.
+        """
+        self._has_open_records = False
+        self.progress.produce(self.cursor or LogOffset.first(), spans)
+
+    def stored(self) -> StoredFeed:
+        contained, progress = self._contained, self.progress
+        return StoredFeed(
+            source=self.source,
+            shape_id=self.shape_id,
+            incarnation=self.incarnation,
+            topic=self.topic,
+            cursor=None if self.cursor is None else (self.cursor.tx_offset, self.cursor.op_offset),
+            snapshot=None if contained is None else (contained.lsn, tuple(contained.unseen)),
+            after_truncate=self._after_truncate,
+            marks=[
+                StoredMark(
+                    (mark.offset.tx_offset, mark.offset.op_offset),
+                    {partition: (span.first, span.end) for partition, span in mark.spans.items()},
+                )
+                for mark in progress.marks
+            ],
+            counted={group: dict(counted) for group, counted in progress.counted.items()},
+            ends=dict(progress.ends),
+        )
