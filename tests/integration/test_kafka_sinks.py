@@ -1,0 +1,116 @@
+"""Kafka sinks with all parts real: PostgreSQL, capture, the tracker's core, ``flushtracker sink``, consumer groups."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from flushtracker.local.postgres import LocalPostgres
+from tests.support.brokers import Broker
+from tests.support.capture_rig import run_in_transaction
+from tests.support.published_snapshots import publishing_rig
+from tests.support.seeds import seeds
+from tests.support.sink_rig import USERS, SinkJudge, SinkRig
+
+STEPS: Final = 50
+STATEMENTS: Final = (
+    "INSERT INTO users VALUES ({new}, 'eu', 'new')",
+    "INSERT INTO users SELECT {new} + n, 'eu', 'many' FROM generate_series(1, 5) n",
+    "UPDATE users SET name = name || '.', region = 'us' WHERE id = {old}",
+    "UPDATE users SET region = 'eu' WHERE id = {old}",
+    "UPDATE users SET id = {new} WHERE id = {old}",
+    "DELETE FROM users WHERE id = {old}",
+)
+
+
+@pytest.fixture
+def sink(
+    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> Iterator[SinkRig]:
+    """A capture that has started, and a program with two groups, which has not."""
+    with publishing_rig(postgres, broker, tmp_path, topic_name, USERS) as publishing:
+        sink = SinkRig(publishing, (topic_name("a"), topic_name("b")))
+        publishing.rig.start()
+        try:
+            yield sink
+        finally:
+            sink.close()
+
+
+def change(sink: SinkRig, rng: Random, step: int) -> None:
+    """A transaction of some changes, at times with a truncate among them."""
+    new, old = 100 + 40 * step, rng.choice([*range(1, 11), *range(100, 140 + 40 * step, 10)])
+    statements = [
+        rng.choice(STATEMENTS).format(new=new + 10 * number, old=old + number) for number in range(rng.randint(1, 3))
+    ]
+    if step % 16 == 8:
+        statements.insert(rng.randint(0, len(statements)), "TRUNCATE users")
+    run_in_transaction(sink.rig.server, statements)
+
+
+@pytest.mark.parametrize("seed", seeds(1))
+def test_slot_waits_for_the_stores_of_all_groups_under_kills(sink: SinkRig, seed: int) -> None:
+    """The program and the sinks are killed at random. No store lacks what the slot has confirmed, and each change is
+    in the topic once.
+    """
+    rng = Random(seed)  # noqa: S311
+    sink.define(snapshot=True)
+    sink.rig.server.execute("UPDATE users SET name = 'before' WHERE id = 3")
+    snapshot = sink.take_snapshot()
+    judge = SinkJudge(sink, snapshot)
+    sink.start()
+    for step in range(STEPS):
+        change(sink, rng, step)
+        for group in sink.groups:
+            if rng.random() < 0.5:
+                group.step(rng.randint(1, 20), commits=rng.random() < 0.8)
+            if rng.random() < 0.1:
+                group.kill()
+        if rng.random() < 0.15:
+            sink.kill()
+            sink.start(waits=rng.random() < 0.5)
+        judge.check()
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (99999, 'eu', 'last')")
+    judge.finish()
+    other = sink.new_group(f"{sink.groups[0].name}-other")
+    sink.rig.wait(lambda: not other.step(), "the end of the topic", 60)
+    other.kill()
+    assert len(other.stored) == len(set(other.stored))
+    assert len(other.snapshot) == len(set(other.snapshot)) == snapshot.rows
+
+
+def test_a_silent_group_holds_the_slot_and_is_named(sink: SinkRig) -> None:
+    """Until it commits; after records that it had not read were deleted, for good."""
+    sink.define(snapshot=False)
+    judge = SinkJudge(sink, None)
+    sink.start()
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (11, 'eu', 'new')")
+    reads, silent = sink.groups
+    sink.rig.wait(lambda: reads.step() or reads.stored, "the record", 60)
+    (first,) = judge.due()
+    sink.rig.wait(lambda: "waits for a group" in sink.log(), "the log", 60)
+    assert f"group={silent.name} partition=" in sink.log()
+    assert f"group={reads.name} partition=" not in sink.log()
+    judge.check()
+    assert sink.rig.confirmed_lsn() <= first
+    judge.finish()
+
+    sink.rig.execute_and_wait("INSERT INTO users SELECT n, 'eu', 'lost' FROM generate_series(20, 40) n")
+    sink.rig.wait(lambda: reads.step() or len(reads.stored) == 22, "the records", 60)
+    last = max(judge.due())
+    admin = AdminClient({"bootstrap.servers": sink.rig.settings["kafka"]["bootstrap_servers"]})
+    everything = [TopicPartition(sink.topic, number, -1) for number in range(3)]
+    for future in admin.delete_records(everything).values():
+        future.result(30)
+    sink.rig.wait(lambda: "were deleted before a group has read them" in sink.log(), "the error", 60)
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (50, 'eu', 'after')")
+    sink.rig.wait(lambda: silent.step() or len(silent.stored) == 2, "what is left", 60)
+    sink.kill()
+    sink.start()
+    sink.rig.wait(lambda: sink.log().count("were deleted before a group") >= 4, "the error after a restart", 60)
+    judge.tracker.step()
+    assert sink.rig.confirmed_lsn() <= last

@@ -1,0 +1,169 @@
+"""A shape's events on their way into its topic: each change once, snapshots first, truncates alone, over restarts."""
+
+import json
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flushtracker.errors import DecodeError
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.key_binding import KeyBinding
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.sinks.debezium_records import DebeziumRecords, SinkRecord
+from flushtracker.sinks.group_progress import Span, TopicLook
+from flushtracker.sinks.shape_feed import ShapeFeed, StoredFeed
+from flushtracker.wal.changes import Commit, LogItem, Operation
+from flushtracker.wal.contained_transactions import ContainedTransactions
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.random_wal import RANDOMS
+
+COLUMNS = (ColumnBinding(1, "id", 23, -1, 1),)
+TABLE = TableBinding(16_400, ("public", "t"), (KeyBinding(16_401, ("id",), 1, 1, 1, is_primary=True),), COLUMNS)
+RECORDS = DebeziumRecords(ShapeDefinition("t", TABLE.table, replica="full"), TABLE, name="app", database="")
+NEW = StoredFeed(source="s", shape_id="t", incarnation=1, topic="app.t")
+GROUP = "sink"
+
+
+def feed(stored: StoredFeed = NEW, *, partitions: int = 1, waits_for_snapshot: bool = False) -> ShapeFeed:
+    """One that has been stored and read again."""
+    again = StoredFeed.from_json(stored.to_json())
+    return ShapeFeed(again, (GROUP,), partitions=partitions, waits_for_snapshot=waits_for_snapshot)
+
+
+def event(
+    tx: int, *operations: Operation, follows: int = -1, first: int = 0, commit: bool = True, xid: int = 7
+) -> ShapeChangesEvent:
+    """A fragment of transaction ``tx`` whose operations have the numbers from ``first`` on."""
+    items = tuple(
+        LogItem(LogOffset(tx, first + number), each, *(("k", {"id": "1"}, None) if each != "truncate" else (None,) * 3))
+        for number, each in enumerate(operations)
+    )
+    return ShapeChangesEvent(
+        *("s", "t", xid, LogOffset(max(follows, 0), 0), items[-1].offset if items else LogOffset(tx, first)),
+        follows < 0,
+        first == 0,
+        Commit("2026-01-01T00:00:00Z", tx + 8) if commit else None,
+        items,
+    )
+
+
+def offsets(records: list[SinkRecord]) -> list[LogOffset | None]:
+    return [record.offset for record in records if record.value is not None]
+
+
+def test_changes_wait_for_the_snapshot_and_those_that_it_contains_are_left_out() -> None:
+    shape = feed(waits_for_snapshot=True)
+    assert shape.take(event(100, "insert"), RECORDS, 0).is_held
+    assert shape.cursor is None
+    shape.take_snapshot(ContainedTransactions(150, ((9, 9),)))
+    shape.place({0: Span(0, 2)})
+    shape = feed(shape.stored(), waits_for_snapshot=True)
+    assert shape.take(event(100, "insert"), RECORDS, 0).records == []
+    assert shape.cursor == LogOffset.last_of(100)
+    assert offsets(shape.take(event(110, "insert", follows=100, xid=9), RECORDS, 0).records) == [LogOffset(110, 0)]
+    assert shape.progress.flushed is None
+
+
+def test_rows_of_a_snapshot_hold_what_they_contain() -> None:
+    shape = feed(waits_for_snapshot=True)
+    shape.take_snapshot(ContainedTransactions(150, ()))
+    shape.place({0: Span(0, 2)})
+    shape.take(event(100, "insert"), RECORDS, 0)
+    shape.place({})
+    assert shape.is_unread
+    assert shape.progress.look(TopicLook({}, {GROUP: {0: 1}}, {0: 2})) is None
+    assert shape.progress.look(TopicLook({}, {GROUP: {0: 2}}, {0: 2})) == LogOffset.last_of(100)
+
+
+def test_a_gap_takes_nothing_until_the_next_start() -> None:
+    shape = feed()
+    shape.take(event(100, "insert"), RECORDS, 0)
+    taken = shape.take(event(300, "insert", follows=200), RECORDS, 0)
+    assert (taken.is_gap, taken.records, shape.cursor) == (True, [], LogOffset.last_of(100))
+    assert len(shape.take(event(200, "insert"), RECORDS, 0).records) == 1
+
+
+def test_a_truncate_is_alone_among_the_records_of_several_partitions() -> None:
+    """What is before it is read before it is published, and it is read before what is after it, over restarts."""
+    shape = feed(partitions=3)
+    whole = event(100, "insert", "truncate", "insert")
+    taken = shape.take(whole, RECORDS, 0)
+    assert (taken.is_held, offsets(taken.records)) == (True, [LogOffset(100, 0)])
+    shape.place({2: Span(0, 1)})
+    shape = feed(shape.stored(), partitions=3)
+    assert shape.take(whole, RECORDS, 0).records == []
+    shape.progress.look(TopicLook({}, {GROUP: {2: 1}}, {2: 1}))
+    taken = shape.take(whole, RECORDS, 0)
+    assert (taken.is_held, offsets(taken.records)) == (True, [LogOffset(100, 1)])
+    shape.place({0: Span(0, 1)})
+    shape = feed(shape.stored(), partitions=3)
+    assert shape.take(whole, RECORDS, 0).is_held
+    assert shape.progress.look(TopicLook({}, {GROUP: {0: 1, 2: 1}}, {0: 1, 2: 1})) == LogOffset(100, 1)
+    taken = shape.take(whole, RECORDS, 0)
+    assert (taken.is_held, offsets(taken.records)) == (False, [LogOffset(100, 2)])
+    assert shape.cursor == LogOffset.last_of(100)
+
+
+def test_a_truncate_in_the_only_partition_waits_for_nobody() -> None:
+    taken = feed().take(event(100, "insert", "truncate", "insert"), RECORDS, 0)
+    assert (taken.is_held, offsets(taken.records)) == (False, [LogOffset(100, number) for number in range(3)])
+
+
+@given(RANDOMS, st.integers(1, 2))
+def test_each_change_is_published_once_in_order_however_it_is_sent(rng: Random, partitions: int) -> None:
+    """Resends that are cut otherwise, crashes before a commit, holds; a truncate has nothing unread beside it."""
+    operations: list[Operation] = ["insert", "update", "delete", "truncate"]
+    changes = [(tx, [rng.choice(operations) for _ in range(rng.randint(1, 4))]) for tx in range(100, 800, 100)]
+    expected = [LogOffset(tx, number) for tx, ops in changes for number in range(len(ops))]
+    shape, published, end, place = feed(partitions=partitions), list[LogOffset | None](), 0, 0
+    while shape.cursor != LogOffset.last_of(700):
+        follows = 0 if place == 0 else changes[place - 1][0]
+        tx, ops = changes[place]
+        cut = rng.randint(1, len(ops))
+        parts = [event(tx, *ops[:cut], follows=follows or -1, commit=cut == len(ops))]
+        if cut < len(ops):
+            parts.append(event(tx, *ops[cut:], follows=tx, first=cut))
+        before, is_held = shape.stored(), False
+        records: list[SinkRecord] = []
+        for part in parts:
+            taken = shape.take(part, RECORDS, 0)
+            assert not taken.is_gap
+            records += taken.records
+            is_held = is_held or taken.is_held
+            if is_held:
+                break
+        if rng.random() < 0.2:
+            shape = feed(before, partitions=partitions)
+            continue
+        for record in records:
+            if partitions > 1 and record.value is not None and json.loads(record.value)["op"] == "t":
+                assert (len(offsets(records)), before.marks) == (1, [])
+        shape.place({0: Span(end, end + len(records))} if records else {})
+        published, end = published + offsets(records), end + len(records)
+        if is_held:
+            shape.progress.look(TopicLook({}, {GROUP: {0: end}}, {0: end}))
+        else:
+            place = rng.randint(max(0, place - 1), min(place + 1, len(changes) - 1))
+        if rng.random() < 0.3:
+            shape = feed(shape.stored(), partitions=partitions)
+        place = min(
+            place, next((n for n, each in enumerate(changes) if (shape.cursor or LogOffset(0, 0)) < (each[0], 9)), 0)
+        )
+    assert published == expected
+    assert shape.progress.look(TopicLook({}, {GROUP: {0: end}}, {0: end})) in (LogOffset.last_of(700), None)
+    assert shape.progress.flushed == LogOffset.last_of(700)
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b'{"v":1,"source":"s"}', b'{"v":2', b"[]"])
+def test_a_state_that_cannot_be_read_is_an_error(text: bytes) -> None:
+    with pytest.raises(DecodeError, match="the state of a Kafka sink cannot be read: "):
+        StoredFeed.from_json(text)
+
+
+def test_a_state_of_a_later_release_is_refused() -> None:
+    text = json.dumps(json.loads(NEW.to_json()) | {"v": 2}).encode()
+    with pytest.raises(DecodeError, match="the state of a Kafka sink has version 2, and this release reads 1"):
+        StoredFeed.from_json(text)
