@@ -239,17 +239,17 @@ snapshot; 5 a Delta table; 6 Kafka; 7 PostgreSQL
         "flushtracker.sinks.job.program",
         "writer",
         """\
-Write shapes to Kafka topics in Debezium's format, and notify what the sinks that
-read them have committed.
+Write shapes to Kafka topics in Debezium's format, and notify what the sinks
+that read them have committed.
 
-Any sink is then a writer: Kafka Connect, Flink, a consumer of one's own. The slot
-waits for the consumer groups that the configuration names for each shape. Creates
-missing topics. One process runs for each configuration; a second one fences the
-first. See docs/kafka_sinks.md.
+Any sink is then a writer: Kafka Connect, Flink, a consumer of one's own. The
+slot waits for the consumer groups that the configuration names for each shape.
+Creates missing topics. One process runs for each configuration; a second one
+fences the first. docs/kafka_sinks.md says what a sink must do.
 """,
         """0 stopped by SIGTERM or Ctrl-C; 1 unexpected error; 2 the
-configuration, a topic or a shape; 3 an unreadable event; 6 Kafka is unavailable,
-refuses a request, or a topic was replaced
+configuration, a topic or a shape; 3 an unreadable event; 6 Kafka is
+unavailable or refuses a request, or a topic was replaced
 """,
         add_sink,
     ),

@@ -151,7 +151,7 @@ _ALL: Final = (
     ),
     _key("sink.writer", "text", "kafka", "the `writer` of these shapes in the shapes file"),
     _key("sink.name", "text", "flushtracker", "`source.name` of the records, Debezium's `topic.prefix`"),
-    _key("sink.database", "text", '""', "`source.db` of the records"),
+    _key("sink.database", "text", "-empty", "`source.db` of the records"),
     _key("sink.source", "text", "-any", "whose shapes these are, if several sources have the same"),
     _key("sink.poll", "duration", '"500 ms"', "between looks at what the consumer groups have committed"),
     _key(

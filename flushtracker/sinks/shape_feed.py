@@ -14,59 +14,17 @@ transaction, after :meth:`ShapeFeed.place`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Final
 
-from msgspec import Meta, Struct, ValidationError
-from msgspec.json import decode, encode
-
-from flushtracker.errors import DecodeError
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.sinks.debezium_records import DebeziumRecords, SinkRecord
 from flushtracker.sinks.group_progress import GroupProgress, ProducedMark, Span
+from flushtracker.sinks.stored_feed import StoredFeed, StoredMark
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
 
-_VERSION: Final = 1
-_Position = Annotated[int, Meta(ge=0)]
 _TRUNCATES: Final = frozenset({"truncate", "truncate_partition"})
-
-
-class StoredMark(Struct):
-    """A mark of :class:`GroupProgress`; a span is its first position and its end."""
-
-    offset: tuple[int, int]
-    spans: dict[int, tuple[_Position, _Position]]
-
-
-class StoredFeed(Struct, kw_only=True, omit_defaults=True):
-    """What is stored of a feed, as JSON, in the same transaction as the records that it is after."""
-
-    v: int = _VERSION
-    source: str
-    shape_id: str
-    incarnation: int
-    topic: str
-    cursor: tuple[int, int] | None = None
-    snapshot: tuple[_Position, tuple[tuple[_Position, _Position], ...]] | None = None
-    after_truncate: bool = False
-    marks: list[StoredMark] = []
-    counted: dict[str, dict[int, _Position]] = {}
-    ends: dict[int, _Position] = {}
-
-    def to_json(self) -> bytes:
-        return encode(self)
-
-    @classmethod
-    def from_json(cls, text: bytes) -> "StoredFeed":
-        """Parse it; raises ``DecodeError``."""
-        try:
-            stored = decode(text, type=cls)
-        except (ValidationError, ValueError) as error:
-            raise DecodeError(f"the state of a Kafka sink cannot be read: {error}") from error
-        if stored.v != _VERSION:
-            raise DecodeError(f"the state of a Kafka sink has version {stored.v}, and this release reads {_VERSION}")
-        return stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,7 @@ committed themselves, because they are read by nobody before.
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from typing import Final
-
-from msgspec.json import decode, encode
 
 from flushtracker.errors import BrokerError
 from flushtracker.events.registry_events import ShapeEntry
@@ -24,14 +21,16 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.changes_reader import ChangesReader
 from flushtracker.kafka.flush_notifier import FlushNotifier
 from flushtracker.kafka.group_offsets import GroupOffsets
-from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.kafka.transactions import TransactionalProducer
 from flushtracker.sinks.debezium_records import SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
+from flushtracker.sinks.job.feed_log import FeedLog
 from flushtracker.sinks.job.registry import SinkRegistry
 from flushtracker.sinks.job.sink_config import SinkConfig, SinkTopic
 from flushtracker.sinks.job.snapshots import PublishedSnapshots
-from flushtracker.sinks.shape_feed import ShapeFeed, StoredFeed
+from flushtracker.sinks.job.stored_feeds import read_stored
+from flushtracker.sinks.shape_feed import ShapeFeed
+from flushtracker.sinks.stored_feed import POSITIONS_KEY, StoredFeed, StoredPositions
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -42,7 +41,6 @@ _REGISTRY_S: Final = 1.0
 _WAITING_S: Final = 30.0
 _TRANSACTION_MS: Final = 15 * 60_000
 """Kafka's default maximum: a snapshot is one transaction."""
-_POSITIONS: Final = b'["positions"]'
 _Shape = tuple[str, str]
 
 
@@ -60,7 +58,7 @@ class SinkFeeder:
         self._producer = TransactionalProducer(
             kafka, f"{config.state_topic} {config.writer}", timeout_ms=_TRANSACTION_MS
         )
-        self._stored, positions = self._read_stored()
+        self._stored, positions = read_stored(kafka, config.state_topic)
         self._registry = SinkRegistry(kafka, name=config.name, database=config.database)
         snapshots = kafka.topics.snapshots
         self._snapshots = None if snapshots is None else PublishedSnapshots(kafka, snapshots)
@@ -70,7 +68,7 @@ class SinkFeeder:
         self._held: dict[_Shape, tuple[int, int]] = {}
         self._ignored: set[tuple[str, str, int]] = set()
         self._changed: dict[_Shape, ShapeFeed] = {}
-        self._logged_losses: dict[_Shape, object] = {}
+        self._log = FeedLog()
         self._changes = ChangesReader(kafka, kafka.topics.shape_changes, positions)
 
     def run(self, must_stop: Callable[[], bool]) -> None:
@@ -92,25 +90,12 @@ class SinkFeeder:
                 self._look()
                 due_look = now + self._config.poll_ms / 1000
             if now >= due_log:
-                self._log_waiting()
+                self._log.waiting(self._feeds.values())
                 due_log = now + _WAITING_S
 
     def close(self) -> None:
         for each in (self._producer, self._notifier, self._changes):
             each.close()
-
-    def _read_stored(self) -> tuple[dict[_Shape, StoredFeed], dict[int, int]]:
-        stored: dict[_Shape, StoredFeed] = {}
-        positions: dict[int, int] = {}
-        with closing(TopicReader(self._config.kafka, only_committed=True)) as reader:
-            values = list(reader.values(self._config.state_topic))
-        for value in values:
-            if value.startswith(b'{"positions"'):
-                positions = decode(value, type=dict[str, dict[int, int]])["positions"]
-            else:
-                feed = StoredFeed.from_json(value)
-                stored[feed.source, feed.shape_id] = feed
-        return stored, positions
 
     def _feed(self, entry: ShapeEntry) -> ShapeFeed | None:
         """The feed of a live shape that is ours; ``None`` for another one, and for an incarnation without its topic."""
@@ -214,11 +199,11 @@ class SinkFeeder:
             spans = {number: Span(*place) for (topic, number), place in places.items() if topic == feed.topic}
             feed.place(spans)
             self._stored[shape] = feed.stored()
-            self._producer.publish(state, encode(shape), self._stored[shape].to_json(), partition=0)
+            self._producer.publish(state, self._stored[shape].key, self._stored[shape].to_json(), partition=0)
         positions = dict(self._changes.positions)
         for partition, offset in self._held.values():
             positions[partition] = min(offset, positions[partition])
-        self._producer.publish(state, _POSITIONS, encode({"positions": positions}), partition=0)
+        self._producer.publish(state, POSITIONS_KEY, StoredPositions(positions).to_json(), partition=0)
         self._producer.commit()
         for feed in self._changed.values():
             self._notify(feed)
@@ -264,7 +249,7 @@ class SinkFeeder:
                 moved = feed.progress.look(look)
             except BrokerError as error:
                 raise BrokerError(f"topic {feed.topic} of shape {feed.shape_id!r}: {error}") from error
-            self._log_losses(feed)
+            self._log.losses(feed)
             if moved is not None:
                 self._notify(feed)
             if not feed.is_unread:
@@ -280,28 +265,6 @@ class SinkFeeder:
         """Read again what was held."""
         if not feed.needs_snapshot and (held := self._held.pop((feed.source, feed.shape_id), None)) is not None:
             self._changes.rewind(*held)
-
-    def _log_losses(self, feed: ShapeFeed) -> None:
-        losses = feed.progress.losses
-        shape = feed.source, feed.shape_id
-        if losses != self._logged_losses.get(shape, ()):
-            self._logged_losses[shape] = losses
-            for loss in losses:
-                logger.error(
-                    "records were deleted before a group has read them shape_id=%s topic=%s group=%s partition=%d "
-                    "position=%d begin=%d",
-                    *(feed.shape_id, feed.topic, loss.group, loss.partition, loss.position, loss.begin),
-                )
-
-    def _log_waiting(self) -> None:
-        for feed in self._feeds.values():
-            if feed.needs_snapshot:
-                logger.warning("shape waits for its snapshot shape_id=%s", feed.shape_id)
-            for lag in feed.progress.holders():
-                logger.info(
-                    "shape waits for a group shape_id=%s topic=%s group=%s partition=%d position=%d end=%d",
-                    *(feed.shape_id, feed.topic, lag.group, lag.partition, lag.position, lag.end),
-                )
 
 
 def _of(topic: str, found: Mapping[tuple[str, int], int]) -> dict[int, int]:

@@ -42,12 +42,12 @@ def load_sink_config(path: Path) -> SinkConfig:
     for shape_id, topic in found.items():
         if names.count(topic.name) > 1:
             raise topics.error(shape_id, f"has the topic {topic.name}, as another shape: each needs its own")
-    source = sink.optional_text("source")
+    database, source = sink.optional_text("database"), sink.optional_text("source")
     return SinkConfig(
         kafka=read_kafka(file),
         writer=sink.text("writer").value,
         name=sink.text("name").value,
-        database=sink.text("database").value,
+        database="" if database is None else database.value,
         poll_ms=sink.duration_ms("poll"),
         state_topic=file.topic("sinks"),
         topics=found,

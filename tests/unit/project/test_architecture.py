@@ -25,6 +25,7 @@ PURE: Final[Mapping[str, frozenset[str]]] = {
     "events": frozenset({"config", "errors", "shapes", "wal"}),
     "tracking": frozenset({"errors", "wal"}),
     "shape_log": frozenset({"errors", "events", "shapes", "wal"}),
+    "sinks": frozenset({"errors", "events", "shape_log", "shapes", "wal"}),
     "status": frozenset({"config", "errors", "wal"}),
 }
 """Room → our rooms that it may import. Pure code has no I/O, clock, thread, logger or subprocess."""
@@ -68,6 +69,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
             *("shape_log.table", "spark", "status.http", "tracking.acks"),
         }
     ),
+    "sinks.job": frozenset({"config", "errors", "events", "kafka", "process", "shape_log", "sinks", "wal"}),
     "serve": frozenset({*PURE, "delta", "kafka", "process", "shape_log.table", "status.http"}),
     "operate": frozenset({*PURE, "capture", "kafka", "process", "shape_log.table"}),
     "operate.report": frozenset({*PURE, "event_files", "tracking.acks"}),
