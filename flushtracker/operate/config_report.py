@@ -18,6 +18,7 @@ from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.transport import derived_options
 from flushtracker.config.write_config import load_write_config
 from flushtracker.kafka.kafka_config import read_kafka
+from flushtracker.sinks.job.sink_config import load_sink_config
 
 _SECRET: Final = re.compile(r"password|passwd|secret|token|credential|jaas|sas\b|key(?!store|tab|word)", re.IGNORECASE)
 _READERS: Final[Mapping[str, Callable[[Path], object]]] = {
@@ -40,6 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
             read_tables(file, connections=2)
         elif program not in file.off:
             _READERS[program](arguments.config)
+    if not file.lacks("sink"):
+        load_sink_config(arguments.config)
     sys.stdout.write(f"{arguments.config}: {', '.join(file.programs)}\n")
     lines = [
         (label, "…" if _SECRET.search(label) else value, source)
@@ -72,6 +75,12 @@ def _options(file: OneFile, key: ConfigKey) -> Iterator[tuple[str, str, str]]:
             yield f"postgres.{name}", value, file.source("postgres")
     elif (options := file.section(key.section).optional_mapping(key.name)) is not None:
         for name, line in options.lines.items():
+            if key.path == "sink.topics":
+                topic = options.mapping(name)
+                yield from (
+                    (topic.label(each), topic.in_a_line(each), f"line {at}") for each, at in topic.lines.items()
+                )
+                continue
             shown = options.in_a_line(name) if key.name == "postgres" else str(options.node(name)[1].value)
             yield options.label(name), shown, f"line {line}"
 

@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from flushtracker.errors import BrokerError
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.sinks.debezium_records import DebeziumRecords, SinkRecord
-from flushtracker.sinks.group_progress import GroupProgress, ProducedMark, Span
+from flushtracker.sinks.group_progress import GroupProgress, ProducedMark, Span, TopicLook
 from flushtracker.sinks.stored_feed import StoredFeed, StoredMark
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
@@ -101,7 +102,21 @@ class ShapeFeed:
             BrokerError: as :meth:`GroupProgress.produce`.
         """
         self._has_open_records = False
-        self.progress.produce(self.cursor or LogOffset.first(), spans)
+        try:
+            self.progress.produce(self.cursor or LogOffset.first(), spans)
+        except BrokerError as error:
+            raise self._named(error) from error
+
+    def look(self, look: TopicLook) -> LogOffset | None:
+        """Count what the groups have committed; returns and raises as :meth:`GroupProgress.look`."""
+        try:
+            return self.progress.look(look)
+        except BrokerError as error:
+            raise self._named(error) from error
+
+    def _named(self, error: BrokerError) -> BrokerError:
+        remedy = "give the shape another topic, and begin it again: flushtracker resync"
+        return BrokerError(f"topic {self.topic} of shape {self.shape_id!r}: {error}; {remedy}")
 
     def stored(self) -> StoredFeed:
         contained, progress = self._contained, self.progress

@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka.admin import AdminClient
+
 from flushtracker.events.snapshot_events import SnapshotEnd
 from tests.support.capture_loop_parts import Tracker
 from tests.support.capture_rig import shape
@@ -47,7 +50,12 @@ class SinkRig:
         self.rig.define(
             shape("eu", "public.users", where="region = 'eu'", writer="kafka", **{"replica": "full", **fields})
         )
-        self.rig.wait(lambda: "eu" in self.rig.registry() and self.rig.registry()["eu"].starts_visible, "the shape")
+
+        def is_ready() -> bool:
+            entry = self.rig.registry().get("eu")
+            return entry is not None and (entry.starts_visible or not entry.definition.snapshot)
+
+        self.rig.wait(is_ready, "the shape")
 
     def take_snapshot(self) -> SnapshotEnd:
         self._publishing.take("eu")
@@ -63,6 +71,13 @@ class SinkRig:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         if waits:
             self.rig.wait(lambda: self.is_running() and self.fed() > before, "a fed shape", 60)
+
+    def delete_records(self) -> None:
+        """Delete all records of the topic, as retention does."""
+        admin = AdminClient({"bootstrap.servers": self.rig.settings["kafka"]["bootstrap_servers"]})
+        everything = [TopicPartition(self.topic, number, OFFSET_END) for number in range(PARTITIONS)]
+        for future in admin.delete_records(everything).values():
+            future.result(60)
 
     def fed(self) -> int:
         """How often the program has begun to feed the shape."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from flushtracker.errors import BrokerError
+from flushtracker.errors import ConfigError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.changes_reader import ChangesReader
@@ -85,6 +85,7 @@ class SinkFeeder:
                 for entry in self._registry.entries():
                     self._feed(entry)
                 self._feed_snapshots()
+                self._notifier.publish()
                 due_registry = now + _REGISTRY_S
             if now >= due_look:
                 self._look()
@@ -118,7 +119,6 @@ class SinkFeeder:
                     "shape is not written shape_id=%s source=%s reason=%s", definition.id, entry.source, reason
                 )
             return None
-        self._registry.records_of(*shape)
         stored = self._stored.get(shape)
         if stored is None or stored.incarnation < definition.incarnation:
             stored = StoredFeed(
@@ -144,16 +144,16 @@ class SinkFeeder:
             return "sink.source names another source"
         if (other := next((s for s, each in self._feeds if each == shape_id and s != source), None)) is not None:
             return f"source {other} has the same shape: set sink.source"
+        try:
+            self._registry.records_of(source, shape_id)
+        except ConfigError as error:
+            return str(error)
         stored = self._stored.get((source, shape_id))
-        if stored is None:
+        is_same_topic = stored is not None and stored.topic == topic.name
+        if stored is None or is_same_topic == (stored.incarnation == entry.definition.incarnation):
             return None
-        if stored.incarnation == entry.definition.incarnation:
-            return None if stored.topic == topic.name else f"it is written to topic {stored.topic}"
-        return (
-            "its topic has rows of the previous incarnation: give it another one"
-            if stored.topic == topic.name
-            else None
-        )
+        rows = "its topic has rows of the previous incarnation: give it another one"
+        return rows if is_same_topic else f"it is written to topic {stored.topic}"
 
     def _feed_batch(self, values: Iterator[tuple[int, int, bytes]]) -> None:
         self._producer.begin()
@@ -245,13 +245,12 @@ class SinkFeeder:
         for feed in unread:
             committed = {group: _of(feed.topic, found) for group, found in sample.committed.items()}
             look = TopicLook(_of(feed.topic, sample.begins), committed, _of(feed.topic, sample.ends))
-            try:
-                moved = feed.progress.look(look)
-            except BrokerError as error:
-                raise BrokerError(f"topic {feed.topic} of shape {feed.shape_id!r}: {error}") from error
+            moved = feed.look(look)
             self._log.losses(feed)
             if moved is not None:
                 self._notify(feed)
+                # Stored soon, so that a later process does not take what retention deletes from now on for unread.
+                self._changed[feed.source, feed.shape_id] = feed
             if not feed.is_unread:
                 self._release(feed)
         self._notifier.publish()

@@ -71,7 +71,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "sinks.job": frozenset({"config", "errors", "events", "kafka", "process", "shape_log", "sinks", "wal"}),
     "serve": frozenset({*PURE, "delta", "kafka", "process", "shape_log.table", "status.http"}),
-    "operate": frozenset({*PURE, "capture", "kafka", "process", "shape_log.table"}),
+    "operate": frozenset({*PURE, "capture", "kafka", "process", "shape_log.table", "sinks.job"}),
     "operate.report": frozenset({*PURE, "event_files", "tracking.acks"}),
     "operate.shapes": frozenset(
         {*PURE, "capture", "capture.shapes", "capture.source", "disk_sync", "kafka", "postgres"}

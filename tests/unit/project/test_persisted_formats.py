@@ -35,6 +35,7 @@ from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
+from flushtracker.sinks.stored_feed import StoredFeed, StoredMark, read_feed, read_positions
 from flushtracker.spark import checkpoint_origin
 from flushtracker.spark.committed_state import Remedies
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
@@ -525,3 +526,27 @@ def test_handles_and_offsets_that_browsers_keep_are_read_and_written_unchanged()
     assert (facts.log, facts.digest) == ("96c1673c", "297b94bbb1e87e3f")
     later = replace(found, entry=replace(shape, definition=replace(shape.definition, incarnation=2)))
     assert ShapeFacts.of(later, facts.table_id).digest == "93327ae6aa36f0b1"
+
+
+def test_state_of_a_kafka_sink_is_read_and_written_unchanged() -> None:
+    text = (
+        b'{"v":1,"source":"7301/1/shapes","shape_id":"orders","incarnation":2,"topic":"app.orders","cursor":[900,4],'
+        b'"snapshot":[850,[[5,6]]],"after_truncate":true,"marks":[{"offset":[900,4],"spans":{"0":[7,9]}}],'
+        b'"counted":{"sink":{"0":7}},"ends":{"0":9}}'
+    )
+    feed = StoredFeed(
+        source="7301/1/shapes",
+        shape_id="orders",
+        incarnation=2,
+        topic="app.orders",
+        cursor=(900, 4),
+        snapshot=(850, ((5, 6),)),
+        after_truncate=True,
+        marks=[StoredMark((900, 4), {0: (7, 9)})],
+        counted={"sink": {0: 7}},
+        ends={0: 9},
+    )
+    assert read_feed(text) == feed
+    assert feed.to_json() == text
+    assert feed.key == b'["7301/1/shapes","orders"]'
+    assert read_positions(b'{"positions":{"0":12},"v":1}') == {0: 12}

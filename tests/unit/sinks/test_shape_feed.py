@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.errors import DecodeError
+from flushtracker.errors import BrokerError, DecodeError
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.key_binding import KeyBinding
@@ -75,8 +75,8 @@ def test_rows_of_a_snapshot_hold_what_they_contain() -> None:
     shape.take(event(100, "insert"), RECORDS, 0)
     shape.place({})
     assert shape.is_unread
-    assert shape.progress.look(TopicLook({}, {GROUP: {0: 1}}, {0: 2})) is None
-    assert shape.progress.look(TopicLook({}, {GROUP: {0: 2}}, {0: 2})) == LogOffset.last_of(100)
+    assert shape.look(TopicLook({}, {GROUP: {0: 1}}, {0: 2})) is None
+    assert shape.look(TopicLook({}, {GROUP: {0: 2}}, {0: 2})) == LogOffset.last_of(100)
 
 
 def test_a_gap_takes_nothing_until_the_next_start() -> None:
@@ -96,13 +96,13 @@ def test_a_truncate_is_alone_among_the_records_of_several_partitions() -> None:
     shape.place({2: Span(0, 1)})
     shape = feed(shape.stored(), partitions=3)
     assert shape.take(whole, RECORDS, 0).records == []
-    shape.progress.look(TopicLook({}, {GROUP: {2: 1}}, {2: 1}))
+    shape.look(TopicLook({}, {GROUP: {2: 1}}, {2: 1}))
     taken = shape.take(whole, RECORDS, 0)
     assert (taken.is_held, offsets(taken.records)) == (True, [LogOffset(100, 1)])
     shape.place({0: Span(0, 1)})
     shape = feed(shape.stored(), partitions=3)
     assert shape.take(whole, RECORDS, 0).is_held
-    assert shape.progress.look(TopicLook({}, {GROUP: {0: 1, 2: 1}}, {0: 1, 2: 1})) == LogOffset(100, 1)
+    assert shape.look(TopicLook({}, {GROUP: {0: 1, 2: 1}}, {0: 1, 2: 1})) == LogOffset(100, 1)
     taken = shape.take(whole, RECORDS, 0)
     assert (taken.is_held, offsets(taken.records)) == (False, [LogOffset(100, 2)])
     assert shape.cursor == LogOffset.last_of(100)
@@ -145,7 +145,7 @@ def test_each_change_is_published_once_in_order_however_it_is_sent(rng: Random, 
         shape.place({0: Span(end, end + len(records))} if records else {})
         published, end = published + offsets(records), end + len(records)
         if is_held:
-            shape.progress.look(TopicLook({}, {GROUP: {0: end}}, {0: end}))
+            shape.look(TopicLook({}, {GROUP: {0: end}}, {0: end}))
         else:
             place = rng.randint(max(0, place - 1), min(place + 1, len(changes) - 1))
         if rng.random() < 0.3:
@@ -154,8 +154,21 @@ def test_each_change_is_published_once_in_order_however_it_is_sent(rng: Random, 
             place, next((n for n, each in enumerate(changes) if (shape.cursor or LogOffset(0, 0)) < (each[0], 9)), 0)
         )
     assert published == expected
-    assert shape.progress.look(TopicLook({}, {GROUP: {0: end}}, {0: end})) in (LogOffset.last_of(700), None)
+    assert shape.look(TopicLook({}, {GROUP: {0: end}}, {0: end})) in (LogOffset.last_of(700), None)
     assert shape.progress.flushed == LogOffset.last_of(700)
+
+
+def test_a_topic_that_was_replaced_is_named_with_what_to_do() -> None:
+    shape = feed()
+    shape.take(event(100, "insert"), RECORDS, 0)
+    shape.place({0: Span(0, 1)})
+    found = (
+        r"^topic app.t of shape 't': partition 0 was written up to Kafka offset 1, but now ends at 0: .*another topic"
+    )
+    with pytest.raises(BrokerError, match=found):
+        shape.look(TopicLook({}, {}, {0: 0}))
+    with pytest.raises(BrokerError, match=found):
+        shape.place({0: Span(0, 1)})
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"v":1,"source":"s"}', b'{"v":1', b"[]"])
