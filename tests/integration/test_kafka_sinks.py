@@ -86,6 +86,7 @@ def test_slot_waits_for_the_stores_of_all_groups_under_kills(sink: SinkRig, seed
 
 def test_a_silent_group_holds_the_slot_and_is_named(sink: SinkRig) -> None:
     """Until it commits; after records that it had not read were deleted, for good."""
+    sink.rig.server.execute("DELETE FROM users")
     sink.define(snapshot=False)
     judge = SinkJudge(sink, None)
     sink.start()

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 
 from flushtracker.sinks.group_progress import RecordLoss
-from flushtracker.sinks.shape_feed import ShapeFeed
+from flushtracker.sinks.job.shape_feed import ShapeFeed
 
 logger = logging.getLogger(__name__)
 

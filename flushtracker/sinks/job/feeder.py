@@ -3,8 +3,8 @@
 One transaction for each batch of events: the records of all shapes, what is stored of each shape after them, and the
 positions in ``shape_changes`` from which a next process reads. So each record is in its topic once, for readers of
 committed records, and nothing is stored elsewhere: a process that starts fences the one before, and continues from what
-is committed. An event that is held (:mod:`flushtracker.sinks.shape_feed`) is read again from its position, which is why
-the stored positions are never past it; all other shapes drop by their cursors what they read twice.
+is committed. An event that is held (:mod:`flushtracker.sinks.job.shape_feed`) is read again from its position, which is
+why the stored positions are never past it; all other shapes drop by their cursors what they read twice.
 
 What is notified is what all groups have committed (:mod:`flushtracker.sinks.group_progress`), of records that are
 committed themselves, because they are read by nobody before.
@@ -26,10 +26,10 @@ from flushtracker.sinks.debezium_records import SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
 from flushtracker.sinks.job.feed_log import FeedLog
 from flushtracker.sinks.job.registry import SinkRegistry
+from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.sinks.job.sink_config import SinkConfig, SinkTopic
 from flushtracker.sinks.job.snapshots import PublishedSnapshots
 from flushtracker.sinks.job.stored_feeds import read_stored
-from flushtracker.sinks.shape_feed import ShapeFeed
 from flushtracker.sinks.stored_feed import POSITIONS_KEY, StoredFeed, StoredPositions
 from flushtracker.wal.log_offset import LogOffset
 

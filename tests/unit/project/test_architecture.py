@@ -25,7 +25,7 @@ PURE: Final[Mapping[str, frozenset[str]]] = {
     "events": frozenset({"config", "errors", "shapes", "wal"}),
     "tracking": frozenset({"errors", "wal"}),
     "shape_log": frozenset({"errors", "events", "shapes", "wal"}),
-    "sinks": frozenset({"errors", "events", "shape_log", "shapes", "wal"}),
+    "sinks": frozenset({"errors", "events", "shapes", "wal"}),
     "status": frozenset({"config", "errors", "wal"}),
 }
 """Room → our rooms that it may import. Pure code has no I/O, clock, thread, logger or subprocess."""
@@ -131,6 +131,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
 PURE_LIBRARY: Final = frozenset(
     [
         "array",
+        "base64",
         "bisect",
         "collections",
         "contextlib",

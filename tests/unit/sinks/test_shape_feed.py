@@ -14,7 +14,7 @@ from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.sinks.debezium_records import DebeziumRecords, SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
-from flushtracker.sinks.shape_feed import ShapeFeed
+from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.sinks.stored_feed import StoredFeed, StoredPositions, read_feed, read_positions
 from flushtracker.wal.changes import Commit, LogItem, Operation
 from flushtracker.wal.contained_transactions import ContainedTransactions
