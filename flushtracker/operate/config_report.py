@@ -18,7 +18,7 @@ from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.transport import derived_options
 from flushtracker.config.write_config import load_write_config
 from flushtracker.kafka.kafka_config import read_kafka
-from flushtracker.sinks.job.sink_config import load_sink_config
+from flushtracker.sinks.job.feed_config import load_feed_config
 
 _SECRET: Final = re.compile(r"password|passwd|secret|token|credential|jaas|sas\b|key(?!store|tab|word)", re.IGNORECASE)
 _READERS: Final[Mapping[str, Callable[[Path], object]]] = {
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         elif program not in file.off:
             _READERS[program](arguments.config)
     if not file.lacks("sink"):
-        load_sink_config(arguments.config)
+        load_feed_config(arguments.config)
     sys.stdout.write(f"{arguments.config}: {', '.join(file.programs)}\n")
     lines = [
         (label, "…" if _SECRET.search(label) else value, source)

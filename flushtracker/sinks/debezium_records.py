@@ -23,7 +23,7 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape_schema import shape_columns, shape_key
 from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.sinks.debezium_values import converted, converter, placeholder
+from flushtracker.sinks.debezium_values import converter, json_value, placeholder
 from flushtracker.wal.changes import LogItem, Row
 from flushtracker.wal.log_offset import LogOffset
 
@@ -106,15 +106,15 @@ class DebeziumRecords:
 
     def _after(self, row: Row) -> dict[str, Any]:
         return {
-            name: converted(convert, row[name], name) if name in row else self._placeholders[name]
+            name: json_value(convert, row[name], name) if name in row else self._placeholders[name]
             for name, convert in self._converters.items()
         }
 
     def _before(self, row: Row) -> dict[str, Any]:
-        return {name: converted(convert, row.get(name), name) for name, convert in self._converters.items()}
+        return {name: json_value(convert, row.get(name), name) for name, convert in self._converters.items()}
 
     def _key_of(self, row: Row) -> bytes:
-        return encode({name: converted(self._converters[name], row.get(name), name) for name in self._key})
+        return encode({name: json_value(self._converters[name], row.get(name), name) for name in self._key})
 
     def _source_block(
         self, committed_us: int | None, snapshot: str, xid: int | None, lsn: int, sequence: list[str] | None

@@ -252,7 +252,7 @@ def _elements(convert: Converter, tokens: Iterator[str]) -> list[Any]:
     raise ValueError("not the whole array")
 
 
-def converted(convert: Converter, text: str | None, column: str) -> Any:
+def json_value(convert: Converter, text: str | None, column: str) -> Any:
     """The JSON value of a column's text; raises ``DecodeError``, without the text, if it is not of the type."""
     if text is None:
         return None

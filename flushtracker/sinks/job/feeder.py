@@ -24,12 +24,12 @@ from flushtracker.kafka.group_offsets import GroupOffsets
 from flushtracker.kafka.transactions import TransactionalProducer
 from flushtracker.sinks.debezium_records import SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
+from flushtracker.sinks.job.feed_config import FeedConfig, SinkTopic
 from flushtracker.sinks.job.feed_log import FeedLog
-from flushtracker.sinks.job.registry import SinkRegistry
 from flushtracker.sinks.job.shape_feed import ShapeFeed
-from flushtracker.sinks.job.sink_config import SinkConfig, SinkTopic
-from flushtracker.sinks.job.snapshots import PublishedSnapshots
+from flushtracker.sinks.job.sink_registry import SinkRegistry
 from flushtracker.sinks.job.stored_feeds import read_stored
+from flushtracker.sinks.job.topic_snapshots import PublishedSnapshots
 from flushtracker.sinks.stored_feed import POSITIONS_KEY, StoredFeed, StoredPositions
 from flushtracker.wal.log_offset import LogOffset
 
@@ -52,7 +52,7 @@ class SinkFeeder:
         DecodeError: what is stored cannot be read.
     """
 
-    def __init__(self, config: SinkConfig, partitions: Mapping[str, int]) -> None:
+    def __init__(self, config: FeedConfig, partitions: Mapping[str, int]) -> None:
         self._config, self._partitions = config, partitions
         kafka = config.kafka
         self._producer = TransactionalProducer(

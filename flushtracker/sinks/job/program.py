@@ -11,15 +11,15 @@ from flushtracker.events.topic_rules import TopicFacts, topic_faults
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung
+from flushtracker.sinks.job.feed_config import FeedConfig, load_feed_config
 from flushtracker.sinks.job.feeder import SinkFeeder
-from flushtracker.sinks.job.sink_config import SinkConfig, load_sink_config
 
 STOP_TIMEOUT_S: Final = 60.0
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Feed the topics until SIGTERM or Ctrl-C."""
-    config = load_sink_config(arguments.config)
+    config = load_feed_config(arguments.config)
     log_to_stderr(log_format=arguments.log_format)
     stop = StopFlag()
     set_on_signals(stop)
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _ready_topics(config: SinkConfig) -> dict[str, int]:
+def _ready_topics(config: FeedConfig) -> dict[str, int]:
     """The partitions of each topic, after the missing ones are created.
 
     Raises:
@@ -51,7 +51,7 @@ def _ready_topics(config: SinkConfig) -> dict[str, int]:
     return {name: found.partitions for name, found in facts.items() if found is not None}
 
 
-def _faults(config: SinkConfig, facts: Mapping[str, TopicFacts | None]) -> list[str]:
+def _faults(config: FeedConfig, facts: Mapping[str, TopicFacts | None]) -> list[str]:
     """As :func:`topic_faults`: a sink's topic keeps all records until they are read, as shape changes are kept."""
     limits = {"retention_ms": config.kafka.retention_ms, "max_event_bytes": config.kafka.max_event_bytes}
     return [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flushtracker.errors import DecodeError
 from flushtracker.shapes.type_binding import TypeBinding
-from flushtracker.sinks.debezium_values import UNAVAILABLE, converted, converter, placeholder
+from flushtracker.sinks.debezium_values import UNAVAILABLE, converter, json_value, placeholder
 
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  as a timestamp without time zone
 TYPES = {
@@ -159,8 +159,8 @@ def test_a_value_that_was_not_sent_has_the_placeholder_of_its_type() -> None:
 )
 def test_a_text_of_another_type_is_an_error_that_does_not_show_it(oid: int, text: str) -> None:
     with pytest.raises(DecodeError, match=r"^column 'c' has a value that is not of its type$"):
-        converted(converter(oid, -1, TYPES), text, "c")
+        json_value(converter(oid, -1, TYPES), text, "c")
 
 
 def test_null_is_null() -> None:
-    assert converted(converter(23, -1, TYPES), None, "c") is None
+    assert json_value(converter(23, -1, TYPES), None, "c") is None

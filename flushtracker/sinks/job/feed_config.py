@@ -19,7 +19,7 @@ class SinkTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkConfig:
+class FeedConfig:
     """All of it; ``topics`` by the id of the shape. ``source`` is whose shapes they are, ``None`` for any."""
 
     kafka: KafkaConfig
@@ -32,7 +32,7 @@ class SinkConfig:
     source: str | None = None
 
 
-def load_sink_config(path: Path) -> SinkConfig:
+def load_feed_config(path: Path) -> FeedConfig:
     """Read it; raises ``ConfigError`` naming the file, the line and the key."""
     file = read_config(path)
     sink = file.section("sink")
@@ -43,7 +43,7 @@ def load_sink_config(path: Path) -> SinkConfig:
         if names.count(topic.name) > 1:
             raise topics.error(shape_id, f"has the topic {topic.name}, as another shape: each needs its own")
     database, source = sink.optional_text("database"), sink.optional_text("source")
-    return SinkConfig(
+    return FeedConfig(
         kafka=read_kafka(file),
         writer=sink.text("writer").value,
         name=sink.text("name").value,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flushtracker.errors import ConfigError
-from flushtracker.sinks.job.sink_config import SinkTopic, load_sink_config
+from flushtracker.sinks.job.feed_config import SinkTopic, load_feed_config
 from tests.support.config_file import write_config
 
 TOPIC = {"topic": "app.public.orders", "groups": ["clickhouse", "search"]}
@@ -18,7 +18,7 @@ def file(folder: Path, **sink: Any) -> Path:
 
 
 def test_defaults_follow_from_the_file(tmp_path: Path) -> None:
-    config = load_sink_config(file(tmp_path, topics={"orders": TOPIC}))
+    config = load_feed_config(file(tmp_path, topics={"orders": TOPIC}))
     assert config.topics == {"orders": SinkTopic("app.public.orders", ("clickhouse", "search"), 1)}
     assert (config.writer, config.name, config.database, config.source) == ("kafka", "flushtracker", "", None)
     assert (config.poll_ms, config.state_topic) == (500, "app.sinks")
@@ -26,7 +26,7 @@ def test_defaults_follow_from_the_file(tmp_path: Path) -> None:
 
 def test_everything_can_be_set(tmp_path: Path) -> None:
     keys = {"writer": "own", "name": "n", "database": "d", "source": "7/1/s", "poll": "2 seconds"}
-    config = load_sink_config(file(tmp_path, topics={"orders": {**TOPIC, "partitions": 6}}, **keys))
+    config = load_feed_config(file(tmp_path, topics={"orders": {**TOPIC, "partitions": 6}}, **keys))
     assert config.topics["orders"].partitions == 6
     assert (config.writer, config.name, config.database, config.source, config.poll_ms) == (
         "own",
@@ -52,6 +52,6 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, sink: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError) as found:
-        load_sink_config(file(tmp_path, **sink))
+        load_feed_config(file(tmp_path, **sink))
     assert reason in str(found.value)
     assert "flushtracker.yaml" in str(found.value)
