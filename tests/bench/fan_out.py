@@ -52,8 +52,9 @@ _SCHEMA: Final = shape_schema(shape_entry().definition, table_entry().binding)
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
     """Clients that wait, then the memory, then what is skipped."""
-    header = ["clients", "", "server", "ms p50/p99", "CPU %", "answers/s", "/healthz ms p50/p99", "oldest look s"]
-    counts, seconds = ([50], 3.0) if quick else ([1_000, 10_000], 30.0)
+    header = ["clients", "", "server", "ms p50/p99", "CPU %", "answers/s", "answers per CPU s", "MB resident"]
+    header += ["/healthz ms p50/p99", "oldest look s"]
+    counts, seconds = ([50], 3.0) if quick else ([1_000, 4_000, 10_000], 30.0)
     cases = [(n, sse, tail) for n in counts for sse in (False, True) for tail in (False, True)]
     lines = [_fan_out(*case, seconds) for case in cases]
     yield Table("one shape's clients at 250 transactions/s", header, lines)
@@ -223,15 +224,16 @@ async def _followed(server: ServerProcess, latencies: _Latencies, count: int, ss
     probe.start()
     health_ms, oldest_s = await asyncio.to_thread(probed.get)
     spent_s = time.monotonic() - began_s
-    rate = (sum(each.answers for each in clients) - answers) / spent_s
-    cpu = 100 * (server.cpu_s - before_s) / spent_s
+    cpu_s, answers = server.cpu_s - before_s, sum(each.answers for each in clients) - answers
+    resident_mb = server.resident_kb("VmHWM") / 1e3
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     refusals = sum(each.refusals for each in clients)
     health = "/".join(f"{each:.0f}" for each in np.quantile(health_ms, [0.5, 0.99]))
     late = latencies.cells() + (f", {refusals} refusals" if refusals else "")
-    return [late, f"{cpu:.0f}", f"{rate:,.0f}", health, f"{oldest_s:.1f}"]
+    cpu, rates = f"{100 * cpu_s / spent_s:.0f}", (f"{answers / each:,.0f}" for each in (spent_s, cpu_s))
+    return [late, cpu, *rates, f"{resident_mb:.0f}", health, f"{oldest_s:.1f}"]
 
 
 def probe_for(port: int, status_port: int, seconds: float, probed: Any) -> None:
