@@ -153,6 +153,12 @@ def add_up(parser: Parser) -> None:
     add = parser.add_argument
     add("--with-kafka", action="store_true", help="also run the broker of the configuration, on this machine")
     add("--with-postgres", action="store_true", help="also run its PostgreSQL server, on this machine")
+    add(
+        "--view",
+        type=Path,
+        metavar="FILE",
+        help="show what holds the slot once everything runs, as status --watch does; all output goes to FILE",
+    )
     _add_verbose(parser, "of all programs: log in more detail, and print tracebacks of errors")
 
 

@@ -111,7 +111,8 @@ Starts capture, with --create, then the jobs, and the server once there are
 tables. Once a first batch was written and acknowledged, it says that everything
 runs. A program that is killed is started again; so is one that ends because of
 Kafka, PostgreSQL or the storage, once everything has run. Any other exit stops
-all. The output of all programs is on stderr, with the name of each.
+all. The output of all programs is on stderr, with the name of each, or with
+--view at the end of a file, while the terminal shows what holds the slot.
 
 With --with-kafka and --with-postgres it starts these before, where the
 configuration says that they are, which must be localhost, and stops them last.

@@ -117,13 +117,16 @@ def pipeline(
 @pytest.mark.parametrize("seed", seeds(1))
 def test_kills_of_its_programs_lose_nothing_and_ctrl_c_ends_all_in_order(pipeline: Pipeline, seed: int) -> None:
     """Readers see what the table has, and nothing is confirmed that they do not see. What it prints works."""
-    random, up = Random(seed), pipeline.start()  # noqa: S311  a seed
+    log = pipeline.folder / "programs.log"
+    random, up = Random(seed), pipeline.start("--view", str(log))  # noqa: S311  a seed
     up.wait_for("everything runs: ")
     printed = re.findall(r"flushtracker up: what holds the slot: flushtracker (.*)", up.output())
     status = run_to_end([sys.executable, "-m", "flushtracker", *shlex.split(printed[0])], timeout=DEADLINE_S)
     assert status.returncode == 0, status.stdout + status.stderr
     up.wait_for("every shape has its rows: ")
     url = re.findall(r"every shape has its rows: (\S+)", up.output())[0]
+    up.wait_for("retained WAL in the last minute: ")
+    assert "capturing source=" in log.read_text()
     served = run_to_end(["curl", "--silent", "--fail", url], timeout=60)
     assert served.stdout.count('"old"') == 500, served.stdout[:500]
     second = pipeline.run("up")

@@ -1,18 +1,16 @@
 """``flushtracker status``: prints what holds the slot, once or repeatedly; the exit code says what is wrong."""
 
 import argparse
-import io
 import json
 import os
 import sys
 import time
 
-from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
-from flushtracker.config.one_file import DEFAULT_CONFIG, read_config
+from flushtracker.config.one_file import config_arguments
 from flushtracker.config.status_config import is_status_url
 from flushtracker.errors import ConfigError
 from flushtracker.operate.status.overview_text import overview_lines
-from flushtracker.operate.status.screen import Screen, terminal_width
+from flushtracker.operate.status.screen import Screen, replace_unprintable, terminal_width
 from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.operate.status.status_output import status_output
 from flushtracker.operate.status.verdict import Limits, Verdict, judge
@@ -21,22 +19,18 @@ from flushtracker.process.program import StopRequest
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the status once, or with ``--watch`` at an interval; the reader of stdout may close it at any time."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # The terminal's encoding may lack the dash, and names may contain any character.
-        sys.stdout.reconfigure(errors="replace")
-    config = load_capture_config(arguments.config)
-    has_job = arguments.job is not None or "track" not in read_config(arguments.config).off
-    urls = _job_urls(arguments, config)
-    view = SlotView(config, urls, has_job=has_job, for_upgrade=arguments.safe_to_upgrade)
+    replace_unprintable()
+    view = SlotView.of_file(arguments.config, _job_url(arguments), for_upgrade=arguments.safe_to_upgrade)
     return _Printer(view, arguments).run()
 
 
-def _job_urls(arguments: argparse.Namespace, config: CaptureConfig) -> tuple[str, ...]:
+def _job_url(arguments: argparse.Namespace) -> str | None:
     if arguments.job is None:
-        return () if config.status is None else config.status.peers
+        return None
     if not is_status_url(arguments.job):
         raise ConfigError("--job is not a URL such as http://127.0.0.1:9464, without credentials")
-    return (arguments.job.rstrip("/"),)
+    url: str = arguments.job.rstrip("/")
+    return url
 
 
 class _Printer:
@@ -47,8 +41,7 @@ class _Printer:
         self._limits = Limits(arguments.max_retained, arguments.max_age)
         self._is_json: bool = arguments.json
         self._watch_s: float | None = arguments.watch
-        is_default = str(arguments.config) == DEFAULT_CONFIG
-        self._config_arguments = () if is_default else ("--config", str(arguments.config))
+        self._config_arguments = config_arguments(arguments.config)
         self._exit_code = 0
 
     def run(self) -> int:

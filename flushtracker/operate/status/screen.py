@@ -1,5 +1,6 @@
 """Shows blocks of lines: on a terminal each replaces the previous one; elsewhere they follow each other."""
 
+import io
 import shutil
 import sys
 from typing import Final
@@ -14,6 +15,12 @@ _CLEAR_BELOW: Final = "\x1b[J"
 def terminal_width() -> int | None:
     """The width of the terminal on stdout; ``None`` if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def replace_unprintable() -> None:
+    """The terminal's encoding may lack the dash and the bars, and names may contain any character."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 class Screen:

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeAlias
 
-from flushtracker.capture.capture_config import CaptureConfig
+from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.capture.source.prior_state import last_entries, sources_by_server
+from flushtracker.config.one_file import read_config
 from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError, SinkError, StatusError
 from flushtracker.events.registry_events import is_source_entry
 from flushtracker.kafka.topic_reader import TopicReader
@@ -78,6 +80,14 @@ class SlotView:
             )
             for url in job_urls
         }
+
+    @classmethod
+    def of_file(cls, path: Path, job_url: str | None = None, *, for_upgrade: bool = False) -> "SlotView":
+        """The slot of a configuration, with the programs that it has, or with one of another machine."""
+        config = load_capture_config(path)
+        peers = () if config.status is None else config.status.peers
+        has_job = job_url is not None or "track" not in read_config(path).off
+        return cls(config, peers if job_url is None else (job_url,), has_job=has_job, for_upgrade=for_upgrade)
 
     def query(self) -> Overview:
         """Query everything in parallel; takes at most the longest deadline."""

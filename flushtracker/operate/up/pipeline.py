@@ -18,10 +18,10 @@ from urllib.parse import urlencode
 from flushtracker.config.config_keys import PROGRAMS
 from flushtracker.config.one_file import (
     AVAILABLE_NOW,
-    DEFAULT_CONFIG,
     JOBS,
     STATUS_PORT_VARIABLE,
     OneFile,
+    config_arguments,
     read_config,
 )
 from flushtracker.config.serve_config import load_serve_config
@@ -144,11 +144,10 @@ def _processes(file: OneFile) -> dict[str, tuple[str, ...]]:
 
 def _commands(file: OneFile, config: Path) -> Iterator[str]:
     yield "everything runs: a first batch was written and acknowledged"
-    option = [] if str(config) == DEFAULT_CONFIG else ["--config", str(config)]
     port = os.environ.get(STATUS_PORT_VARIABLE)
     chosen = f"{STATUS_PORT_VARIABLE}={port} " if port else ""
     if "capture" in file.programs:
-        yield f"what holds the slot: {chosen}{shlex.join(['flushtracker', 'status', *option])}"
+        yield f"what holds the slot: {chosen}{shlex.join(['flushtracker', 'status', *config_arguments(config)])}"
     yield f"all programs on one page: {file.status_url(file.programs[0])}/"
 
 

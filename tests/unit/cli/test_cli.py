@@ -63,7 +63,7 @@ EXTRAS: Final = {
     "flushtracker.spark.dist": set(),
     "flushtracker.operate.read": {"deltalake", "pyarrow"},
     "flushtracker.operate.list_program": {"deltalake", "pyarrow"},
-    "flushtracker.operate.up.program": {"psycopg", "uvicorn"},
+    "flushtracker.operate.up.program": {*_CAPTURE, "uvicorn"},
     "flushtracker.operate.config_report": {"psycopg"},
     "flushtracker.serve.program": {"deltalake", "pyarrow", "uvicorn"},
     "flushtracker.trials.conformance.program": _KAFKA,
@@ -173,7 +173,7 @@ def test_program_imports_with_only_the_packages_of_its_extra(module: str) -> Non
         ("read", ["x", "--log", "y"], "deltalake", "read"),
         ("serve", ["--config", "x"], "uvicorn", "serve"),
         ("report", ["--config", "x"], "rich", "report"),
-        ("demo", [], "rich", "demo"),
+        ("demo", [], "psycopg", "demo"),
         ("topics", ["--config", "x"], "confluent_kafka", "writer"),
     ],
 )

@@ -78,9 +78,11 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "operate.init": frozenset({*PURE, "operate.shapes", "postgres"}),
     "operate.jobs": frozenset({"shape_log.write", "spark", "tracking.job"}),
-    "operate.up": frozenset({"config", "errors", "jvm", "local", "process", "shapes", "status", "status.http", "wal"}),
     "operate.status": frozenset(
         {*PURE, "capture", "capture.source", "kafka", "postgres", "process", "status.http", "tracking.acks"}
+    ),
+    "operate.up": frozenset(
+        {"config", "errors", "jvm", "local", "operate.status", "process", "shapes", "status", "status.http", "wal"}
     ),
     "cli": frozenset({"config", "errors", "process", "shape_log", "wal"}),
 }
@@ -121,7 +123,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "pyspark": frozenset({"spark", "shape_log.snapshot", "shape_log.spark", "shape_log.write", "tracking.job"}),
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"shape_log.table", "shape_log.write", "spark", "tracking.job"}),
-    "rich": frozenset({"operate.report", "trials.demo"}),
+    "rich": frozenset({"operate.report"}),
     "uvicorn": frozenset({"serve", "status.http"}),
     "prometheus_client": frozenset({"status.http"}),
     "matplotlib": frozenset({"operate.report"}),
@@ -180,7 +182,7 @@ ON_EXECUTORS: Final = frozenset(
 )
 """Spark provides the first two, and ``--py-files`` the last."""
 
-MAX_LAYERS: Final = 10
+MAX_LAYERS: Final = 11
 
 
 @cache
