@@ -558,6 +558,7 @@ _COVERED: Final = {
     ("postgres/connection_refusals.py", "GRANT CONNECT"): _HERE,
     ("postgres/column_collations.py", "ALTER TABLE"): "test_collations.py",
     ("shapes/table_binding.py", "ALTER TABLE"): "test_collations.py",
+    ("serve/subset/row_order.py", "ALTER TABLE"): "test_subset_order_on_server.py",
     ("delta/table_features.py", "RESTORE TABLE"): "tests/spark/test_restored_tables.py",
 }
 

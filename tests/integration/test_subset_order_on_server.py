@@ -209,6 +209,23 @@ def test_text_is_in_the_servers_order_where_its_collation_is_of_bytes(server: Lo
     assert seen == {True, False}
 
 
+@pytest.mark.skipif(not runs_here(), reason="only its servers have collations of ICU")
+def test_column_that_is_given_a_collation_of_bytes_as_advised_can_be_ordered_by() -> None:
+    with running_server(binaries_of(18)) as server, closing(connect(server.options)) as connection:
+        rows(connection, "SET search_path = public, pg_catalog")
+        rows(connection, 'CREATE TABLE ordered (id int PRIMARY KEY, name text COLLATE "en-x-icu")')
+        relation = _relation(connection)
+        with pytest.raises(BadRequestError, match="give the column that collation by ALTER TABLE"):
+            RowOrder.of("name", relation, by_bytes=_by_bytes(connection))
+        rows(connection, 'ALTER TABLE ordered ALTER name TYPE text COLLATE "C"')
+        RowOrder.of("name", relation, by_bytes=_by_bytes(connection))
+
+
+def _by_bytes(connection: Connection) -> set[str]:
+    ((oid,),) = rows(connection, "SELECT 'ordered'::regclass::oid::bigint")
+    return {column.name for column in read_bindings(connection, None, [oid])[oid].columns if column.is_bytewise}
+
+
 def _version(server: LocalPostgres) -> int:
     with closing(connect(server.options)) as connection:
         return connection.server_version
@@ -227,10 +244,8 @@ def _bytewise(connection: Connection, rng: Random, types: Iterable[str], texts: 
         values = [rng.choice(texts)[:3] for _ in names]
         places = ", ".join(["%s"] * (len(values) + 1))
         rows(connection, f"INSERT INTO ordered VALUES ({places})", (f"{number:03}", *values))  # noqa: S608  our own names
-    ((oid,),) = rows(connection, "SELECT 'ordered'::regclass::oid::bigint")
-    binding = read_bindings(connection, None, [oid])[oid]
-    found = {column.name for column in binding.columns if column.is_bytewise}
+    relation, found = _relation(connection), _by_bytes(connection)
     for name in found - {"id"}:
         for way in _WAYS:
-            _compare(connection, relation_of(binding), f"{name}{way}", found)
+            _compare(connection, relation, f"{name}{way}", found)
     return {sql: name in found for sql, name in names.items()}
