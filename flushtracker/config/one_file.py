@@ -175,11 +175,6 @@ class OneFile:
         return parent.mapping(name)
 
 
-def config_arguments(config: Path) -> tuple[str, ...]:
-    """What names this configuration in a command that is printed; nothing for the default."""
-    return () if str(config) == DEFAULT_CONFIG else ("--config", str(config))
-
-
 def read_config(path: Path) -> OneFile:
     """Read the configuration of all programs; raises ``ConfigError``."""
     return OneFile(read_yaml(path))

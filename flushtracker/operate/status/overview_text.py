@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Final
 
+from flushtracker.config.one_file import DEFAULT_CONFIG
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import listed, printable
 from flushtracker.operate.status.other_programs import other_lines
@@ -23,6 +25,11 @@ _HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")
 _GAP: Final = "  "
 _NOTHING: Final = "–"
 _DAY_MS: Final = 86_400_000
+
+
+def config_arguments(config: Path) -> tuple[str, ...]:
+    """What names this configuration in a command that is printed; nothing for the default."""
+    return () if str(config) == DEFAULT_CONFIG else ("--config", str(config))
 
 
 def overview_lines(

@@ -6,10 +6,9 @@ import os
 import sys
 import time
 
-from flushtracker.config.one_file import config_arguments
 from flushtracker.config.status_config import is_status_url
 from flushtracker.errors import ConfigError
-from flushtracker.operate.status.overview_text import overview_lines
+from flushtracker.operate.status.overview_text import config_arguments, overview_lines
 from flushtracker.operate.status.screen import Screen, replace_unprintable, terminal_width
 from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.operate.status.status_output import status_output

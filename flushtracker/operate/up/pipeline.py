@@ -21,7 +21,6 @@ from flushtracker.config.one_file import (
     JOBS,
     STATUS_PORT_VARIABLE,
     OneFile,
-    config_arguments,
     read_config,
 )
 from flushtracker.config.serve_config import load_serve_config
@@ -29,6 +28,7 @@ from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError, FlushtrackerError, listed
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.local.free_ports import free_ports
+from flushtracker.operate.status.overview_text import config_arguments
 from flushtracker.operate.up.local_services import LocalServices
 from flushtracker.operate.up.readiness import Readiness
 from flushtracker.process.supervisor import Supervisor

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import IO, Final
 
-from flushtracker.config.one_file import config_arguments
 from flushtracker.errors import ConfigError
 from flushtracker.operate.status.live_view import LiveView
+from flushtracker.operate.status.overview_text import config_arguments
 from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.operate.up.pipeline import STEP_S, running_pipeline
 from flushtracker.operate.up.program_log import ProgramLog
