@@ -22,6 +22,7 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.processes import run_to_end
 from tests.support.running_command import RunningCommand
+from tests.support.seeds import every
 from tests.support.serve_client import Client, RemoteServer
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
@@ -164,6 +165,7 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     assert gold.stdout.count("\n") > 100
 
 
+@every(2, 1)
 def test_parts_that_are_killed_are_started_again_and_the_check_passes(demo: RunningDemo) -> None:
     """Before everything runs, and while the view is shown: a program, the broker, the server and the workload."""
     demo.wait_for("starting jobs")

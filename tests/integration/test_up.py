@@ -175,7 +175,7 @@ def test_second_start_on_a_quiet_server_runs_as_well(pipeline: Pipeline) -> None
         up.wait_until_gone()
 
 
-@every(2, 1)
+@every(4, 1)
 def test_object_store_that_goes_away_is_waited_for_and_nothing_is_lost(
     pipeline: Pipeline, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
