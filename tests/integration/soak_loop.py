@@ -37,23 +37,21 @@ from typing import Final, Protocol
 
 from deltalake import DeltaTable
 
-from flushtracker.config.serve_config import TailConfig
 from flushtracker.errors import ConfigError
 from flushtracker.shape_log.table.reader import read_shape
 from tests.support.background import Background
 from tests.support.failover_pair import FailoverPair
 from tests.support.foreign_readers import ForeignReader, duckdb_rows, folded_rows, joined, polars_rows
 from tests.support.log_follower import Follower, row_texts
-from tests.support.loop import DEADLINE_S, Loop, Part
+from tests.support.loop import Loop, Part
+from tests.support.loop_clients import LoopClients
 from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import JOINED, SHAPES
 from tests.support.object_store import store_options
 from tests.support.promotions import Promotions
 from tests.support.s3_server import S3Server, running_s3
 from tests.support.seeded_soak import main, report
-from tests.support.tail_readers import TailReaders
 from tests.support.truth import Row
-from tests.support.waiting import wait_until
 
 _COLUMNS: Final = {"orders": "note", "users": "note", "audit": "said"}
 _LONGEST_PAUSE_S: Final = 1.0
@@ -179,7 +177,7 @@ def _soak(
         report(started, f"seed={seed} {writing}")
         while number < count:
             seed_of_rest = rng.randrange(1 << 30)
-            clients = _tail_readers(loop, seed_of_rest)
+            clients = LoopClients(loop, seed_of_rest)
             with clients:
                 with (
                     LoopReaders(loop.log, watch.source, seed_of_rest, f"{loop.place}/log") as readers,
@@ -191,8 +189,7 @@ def _soak(
                         clients.raise_failure()
                         report(started, f"fault={number} {what} {watch.counts()} ahead={clients.ahead}")
                 outcome = watch.rest()
-                _await_clients(loop, clients)
-            assert clients.ahead > 0, "no client was shown a change before the log had it"
+                clients.await_rows()
             readers.check_followers()
             reads.update(readers.reads)
             report(started, f"at rest: {outcome} {watch.counts()} reads={dict(reads)} restarts={readers.restarts}")
@@ -203,19 +200,6 @@ def _soak(
         assert min(reads[name] for name in ("followers", "duckdb", "polars")) > 0
     counts = f"{dict(play.done)} seed={seed} {watch.counts()}"
     report(started, f"faults={count} {counts}: nothing lost, nothing confirmed early")
-
-
-def _tail_readers(loop: Loop, seed: int) -> TailReaders:
-    kafka = loop.rig.config.kafka
-    tail = TailConfig(kafka.bootstrap_servers, kafka.topics.shape_changes)
-    return TailReaders(f"{loop.place}/log", tail, [shape.id for shape in SHAPES], seed)
-
-
-def _await_clients(loop: Loop, clients: TailReaders) -> None:
-    """With the loop at rest: each client of HTTP has the shape's rows soon."""
-    for shape in SHAPES:
-        expected = row_texts(read_shape(str(loop.log), shape.id).rows.to_pylist())
-        wait_until(partial(clients.have, shape.id, expected), f"the clients of {shape.id} have its rows", DEADLINE_S)
 
 
 def _on_s3(folder: Path, kills: int, seed: int) -> None:
