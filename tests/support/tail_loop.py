@@ -97,6 +97,13 @@ class TailLoop:
         """Wait until the tails are lost, because Kafka is."""
         await self.fleet.until(lambda: not self._tails(), "the tails are forgotten")
 
+    async def tails_are_read(self) -> None:
+        """Wait until every tail is read, so that it has what is published from now on."""
+        readers = [each.served.tail_reader for each in self.fleet.tails]
+        await self.fleet.until(
+            lambda: all(each is not None and each.problem is None for each in readers), "the tails are read"
+        )
+
     def _tails(self) -> list[ShapeTail]:
         key, pages = (self.rig.source(), "users"), [each.served.parts.tail_pages for each in self.fleet.tails]
         return [each.tails._tails[key] for each in pages if each is not None and key in each.tails._tails]
