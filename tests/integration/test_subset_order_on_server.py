@@ -14,6 +14,7 @@ from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.subset.row_order import RowOrder
 from flushtracker.shapes.bound_relation import relation_of
+from flushtracker.shapes.where import parse_where
 from flushtracker.wal.changes import Relation
 from tests.support.new_server import running_server
 from tests.support.seeds import in_turn
@@ -221,6 +222,14 @@ def test_column_that_is_given_a_collation_of_bytes_as_advised_can_be_ordered_by(
         RowOrder.of("name", relation, by_bytes=_by_bytes(connection))
 
 
+def _compare_where(connection: Connection, relation: Relation, where: str, by_bytes: Collection[str]) -> None:
+    matches = parse_where(where).bind(relation, by_bytes)
+    columns = [column.name for column in relation.columns]
+    texts = ", ".join(f"{name}::text" for name in columns)
+    judged = rows(connection, f"SELECT {where}, {texts} FROM ordered")  # noqa: S608  our own names
+    assert [matches(dict(zip(columns, row, strict=True))) for _, *row in judged] == [row[0] for row in judged], where
+
+
 def _by_bytes(connection: Connection) -> set[str]:
     ((oid,),) = rows(connection, "SELECT 'ordered'::regclass::oid::bigint")
     return {column.name for column in read_bindings(connection, None, [oid])[oid].columns if column.is_bytewise}
@@ -248,4 +257,6 @@ def _bytewise(connection: Connection, rng: Random, types: Iterable[str], texts: 
     for name in found - {"id"}:
         for way in _WAYS:
             _compare(connection, relation, f"{name}{way}", found)
+        for symbol, text in product(("<", "<=", ">", ">="), texts):
+            _compare_where(connection, relation, f"{name} {symbol} '{text[:3]}'", found)
     return {sql: name in found for sql, name in names.items()}

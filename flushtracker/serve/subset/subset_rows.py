@@ -58,12 +58,12 @@ class SubsetRows:
                 "condition instead, such as id > the last one's"
             )
         relation = shown_relation(shape)
+        by_bytes = _by_bytes(shape, every=rules.has_text_in_bytes)
+        # The order of all rows decides nothing.
         is_cut = subset.limit is not None or subset.offset > 0
         return cls(
-            _condition(subset, shape, relation),
-            RowOrder.of(
-                subset.order_by, relation, by_bytes=_by_bytes(shape, every=rules.has_text_in_bytes or not is_cut)
-            ),
+            _condition(subset, shape, relation, by_bytes),
+            RowOrder.of(subset.order_by, relation, by_bytes=by_bytes if is_cut else _by_bytes(shape, every=True)),
             subset.limit,
             subset.offset,
             rules.most_rows,
@@ -120,24 +120,28 @@ def _by_bytes(shape: SeenShape, *, every: bool) -> frozenset[str]:
     return frozenset(column.name for column in columns if every or column.is_bytewise)
 
 
-def _condition(subset: Subset, shape: SeenShape, relation: Relation | None) -> Callable[[Row], bool | None] | None:
+def _condition(
+    subset: Subset, shape: SeenShape, relation: Relation | None, by_bytes: frozenset[str]
+) -> Callable[[Row], bool | None] | None:
     try:
         where = parsed_condition(condition_of(subset.where, subset.params))
-        return None if where is None else _bound(where, shape, relation)
+        return None if where is None else _bound(where, shape, relation, by_bytes)
     except ShapeError as error:
         raise BadRequestError(f"subset: {error}") from error
     except BadRequestError as error:
         raise BadRequestError(f"subset: {error.message}") from error
 
 
-def _bound(where: Where, shape: SeenShape, relation: Relation | None) -> Callable[[Row], bool | None]:
+def _bound(
+    where: Where, shape: SeenShape, relation: Relation | None, by_bytes: frozenset[str]
+) -> Callable[[Row], bool | None]:
     if relation is None or shape.found.table is None:
         raise BadRequestError("where needs the types of the columns, which are not known here")
     hidden = sorted(where.columns - {column.name for column in relation.columns})
     if hidden:
         raise BadRequestError(f'where reads column "{hidden[0]}", which the shape does not show')
     require_own_rules(where, shape.found.table, shape.found.key_columns)
-    return where.bind(relation)
+    return where.bind(relation, by_bytes)
 
 
 def _too_many(reason: str) -> BadRequestError:

@@ -1,7 +1,7 @@
 """The ``where`` of a shape: SQL in PostgreSQL's dialect, compiled into a predicate over the text of a row.
 
 A condition is true, false or unknown (``None``), as in SQL; only true matches a row. Anything that depends on
-information that capture does not have is refused, not guessed: the order of text (the database's collation), a
+information that capture does not have is refused, not guessed: the order of text (the column's collation), a
 timestamp without an offset compared with ``timestamptz`` (the session's time zone), every type whose operators are not
 known here. The relation describes its user types (:class:`~flushtracker.wal.changes.UserType`). A row for which
 PostgreSQL would raise an error has no outcome, and the predicate raises an error too: a division by zero, a number out
@@ -16,7 +16,7 @@ A condition may have subqueries, ``value [NOT] IN (SELECT column FROM schema.tab
 other table's columns. :mod:`~.subqueries` divides it into conditions of one table each.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from flushtracker.errors import ShapeError
@@ -47,15 +47,17 @@ class Where:
     form: str | None
     _condition: Node = field(repr=False, compare=False)
 
-    def bind(self, relation: Relation) -> Callable[[Row], bool | None]:
+    def bind(self, relation: Relation, by_bytes: Container[str] = ()) -> Callable[[Row], bool | None]:
         """The predicate for rows of ``relation``, typed by its type OIDs; bind again when the relation changes.
+
+        Texts of the columns ``by_bytes`` may be compared with literals by ``<`` and the like, and are by their bytes.
 
         Raises ``ShapeError`` for a column that the table lacks, and for incompatible types and literals. The predicate
         raises ``DecodeError`` for a value that is not of its column's type, for a row that lacks a column of
         ``columns``, and for a row without an outcome. Values are parsed as PostgreSQL sends them with ``DateStyle`` ISO
         and ``IntervalStyle`` postgres.
         """
-        return bind(self._condition, relation)
+        return bind(self._condition, relation, by_bytes=by_bytes)
 
     def joined(self, table: TableName, relations: Mapping[TableName, Relation]) -> JoinedCondition:
         """The condition for rows of ``table``; ``relations`` include the tables of its subqueries.

@@ -5,7 +5,7 @@ from the other operands. Nothing is converted that PostgreSQL does not convert i
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -69,13 +69,16 @@ QuerySets: TypeAlias = Callable[[Query], QuerySet]
 """The set of each subquery of a condition."""
 
 
-def bind(condition: Node, relation: Relation, sets: QuerySets | None = None) -> Callable[[Row], bool | None]:
+def bind(
+    condition: Node, relation: Relation, sets: QuerySets | None = None, by_bytes: Container[str] = ()
+) -> Callable[[Row], bool | None]:
     """The predicate for rows of ``relation``; each column is read once per row, however often it occurs.
 
-    A condition with subqueries needs their ``sets``, and is evaluated against their content at that time.
+    A condition with subqueries needs their ``sets``, and is evaluated against their content at that time. Texts of the
+    columns ``by_bytes`` are ordered by their bytes.
     """
     operands = Operands(relation)
-    evaluate = _Binder(operands, sets).condition(condition, "the whole condition")
+    evaluate = _Binder(operands, sets, by_bytes).condition(condition, "the whole condition")
     readers, table = tuple(operands.readers), operands.table
 
     def matches(row: Row) -> bool | None:
@@ -93,9 +96,10 @@ def bind(condition: Node, relation: Relation, sets: QuerySets | None = None) -> 
 
 
 class _Binder:
-    def __init__(self, operands: Operands, sets: QuerySets | None) -> None:
+    def __init__(self, operands: Operands, sets: QuerySets | None, by_bytes: Container[str]) -> None:
         self._operands = operands
         self._sets = sets
+        self._by_bytes = by_bytes
         self._refused = operands.refused
 
     def condition(self, node: Node, role: str) -> Condition:
@@ -185,7 +189,7 @@ class _Binder:
         common = self._operands.common(operands, node.written_as)
         if node.operator not in _ORDERINGS:
             self._check_real(operands, node.written_as)
-        elif common.family in TEXTS:
+        elif common.family in TEXTS and not self._is_ordered(node):
             raise self._refused(
                 f"has {operands[0]} {node.written_as} {operands[1]}, but the order of text depends on the collation",
                 "compare text with =, <>, IN or LIKE",
@@ -198,6 +202,13 @@ class _Binder:
         if node.operator == "IS NOT DISTINCT FROM":
             return negated(distinct(left, right))
         return compared(node.operator, left, right)
+
+    def _is_ordered(self, node: Comparison) -> bool:
+        """Whether it compares a column whose texts are ordered by bytes with a literal, which has its collation."""
+        match node.left, node.right:
+            case (ColumnRef(name), Constant()) | (Constant(), ColumnRef(name)):
+                return name in self._by_bytes
+        return False
 
     def _membership(self, operands: Sequence[Operand]) -> Condition:
         self._operands.common(operands, "IN")

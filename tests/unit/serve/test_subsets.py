@@ -263,6 +263,35 @@ async def test_text_is_ordered_by_bytes_where_the_operator_says_so(log: str) -> 
         assert ids(await server.get(asked)) == ["2"]
 
 
+_AFTER: Final = {"shape": "orders", "offset": "-1", "subset__params": '{"1": "0"}'}
+
+
+@pytest.mark.parametrize(
+    ("where", "ids_after"), [("t > $1", ["1", "2"]), ("$1 >= t", []), ("NOT t <= $1", ["1", "2"]), ("t < $1", [])]
+)
+async def test_the_next_page_by_a_text_is_told_where_its_order_is_known(
+    log: str, where: str, ids_after: list[str]
+) -> None:
+    """As TanStack DB asks for it: by the last value of the page before. Its collation orders by bytes, or the operator
+    says so.
+    """
+    begin(log, WHOLE)
+    async with serving(log) as server:
+        asked = {**_AFTER, "subset__where": where}
+        assert (await server.get(asked)).status == 400
+        server.replace(replace(server.served.parts, subset_rules=SubsetRules(has_text_in_bytes=True)), 1.0)
+        assert ids(await server.get(asked)) == ids_after
+    columns = tuple(replace(each, is_bytewise=each.name == "t") for each in BINDING.columns)
+    again(log, TableEntry(SOURCE, replace(BINDING, columns=columns)), 10)
+    async with serving(log) as server:
+        assert ids(await server.get(asked)) == ids_after
+        unknown = ("t > v AND t = $1", "lower(t) > $1", "t || 'a' > $1", "'a' < 'b' OR t = $1")
+        for other in (where.replace("t", "v"), *unknown):
+            refused = await server.get({**_AFTER, "subset__where": other})
+            assert refused.status == 400, other
+            assert "order of text depends on the collation" in refused.json["message"]
+
+
 async def test_text_is_ordered_by_bytes_where_its_collation_does(log: str) -> None:
     """Capture has found so for one column, as of collation C; another one is refused, with what can be done."""
     begin(log, WHOLE)
