@@ -39,6 +39,8 @@ const progressive = collection('progressive')
 const queries = {
   // Two over one collection on demand: one with an order and a limit, as a page has, and one by a condition.
   newest: (q) => q.from({ row: onDemand }).where(({ row }) => eq(row.region, 'eu')).orderBy(({ row }) => row.id, 'desc').limit(5),
+  // Of texts: rows that leave the first ones make it ask for what follows the last.
+  byRegion: (q) => q.from({ row: onDemand }).orderBy(({ row }) => row.region).orderBy(({ row }) => row.id).limit(12),
   later: (q) => q.from({ row: onDemand }).where(({ row }) => gt(row.id, 20)),
   early: (q) => q.from({ row: progressive }).where(({ row }) => eq(row.region, 'us')),
   all: (q) => q.from({ row: eager }),
@@ -66,7 +68,7 @@ for (const [name, query] of Object.entries(queries)) {
       newest.set(row.id, row.n)
     }
     // A query with an order has it; the others are compared as sets.
-    shown[name] = name === 'newest' ? rows : rows.sort((one, other) => one.id - other.id)
+    shown[name] = ['newest', 'byRegion'].includes(name) ? rows : rows.sort((one, other) => one.id - other.id)
     say({})
   }
   live.subscribeChanges(show)

@@ -39,6 +39,7 @@ _TRUNCATE_AT: Final = 25
 _RESYNC_AT: Final = 40
 _QUERIES: Final = {
     "newest": "SELECT id, region, n FROM public.places WHERE region = 'eu' ORDER BY id DESC LIMIT 5",
+    "byRegion": "SELECT id, region, n FROM public.places ORDER BY region, id LIMIT 12",
     "later": "SELECT id, region, n FROM public.places WHERE id > 20 ORDER BY id",
     "early": "SELECT id, region, n FROM public.places WHERE region = 'us' ORDER BY id",
     "all": "SELECT id, region, n FROM public.places ORDER BY id",
@@ -54,10 +55,17 @@ _SUBSETS: Final[tuple[tuple[dict[str, object], str], ...]] = (
         "SELECT id FROM public.places ORDER BY n DESC, id LIMIT 7 OFFSET 3",
     ),
     (
+        {"where": "region > $1", "params": {"1": "asia"}, "orderBy": "region, id", "limit": 9},
+        "SELECT id FROM public.places WHERE region > 'asia' ORDER BY region, id LIMIT 9",
+    ),
+    (
         {"where": "id > $1 AND region IN ('us', 'asia')", "params": {"1": "10"}, "orderBy": "id", "limit": 50},
         "SELECT id FROM public.places WHERE id > 10 AND region IN ('us', 'asia') ORDER BY id LIMIT 50",
     ),
 )
+_TABLE: Final = """
+CREATE TABLE public.places (id int PRIMARY KEY, region text COLLATE "C" NOT NULL, n bigint NOT NULL)
+"""
 _FIRST: Final = """
 INSERT INTO public.places SELECT i, (ARRAY['eu', 'us', 'asia'])[i % 3 + 1], {n} FROM generate_series(1, 30) i
 """
@@ -126,7 +134,7 @@ def demo() -> Iterator[Demo]:
     """The demo, once all of it runs, with a table of our own, of which there is a shape."""
     with server_folder() as folder, running_demo(folder / "demo", lambda _: None) as demo:
         with closing(connect(demo.config.postgres.connection)) as database, database.cursor() as cursor:
-            cursor.execute("CREATE TABLE public.places (id int PRIMARY KEY, region text NOT NULL, n bigint NOT NULL)")
+            cursor.execute(_TABLE)
             cursor.execute("ALTER TABLE public.places REPLICA IDENTITY FULL")
             cursor.execute(_FIRST.format(n=0))
 
