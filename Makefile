@@ -29,11 +29,11 @@ FROM      ?=
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check docs ci prepared oldestspark format jars brokerjars serverjars s3jars s3server helm classes pins sums release warmup clean distclean python java verifytools
+.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check docs ci prepared oldestspark format jars brokerjars connectjars serverjars s3jars s3server helm classes pins sums release warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: java $(READY) jars ## replay the recorded WAL, write and track its shapes side by side, one of them slow, verify and report; writes to data/
 	@rm -rf data/fragments data/flushes data/shape_changes data/shapes data/checkpoints data/acks data/dead_letters
@@ -68,7 +68,7 @@ fixtures: ## at a release: write what its jobs leave amid their work, which late
 	.venv-4.0/bin/python -m tests.support.release_fixture \
 	  tests/fixtures/$$(.venv/bin/python -c 'import flushtracker; print(flushtracker.__version__)')-spark-4.0.zip
 
-verify: verifytools java $(READY) jars brokerjars s3jars helm warmup oldestspark ## try alerts, pages, clients and the chart in a real Prometheus, Chromium, Node and Helm, tables on Azurite, and the oldest Spark
+verify: verifytools java $(READY) jars brokerjars connectjars s3jars helm warmup oldestspark ## try alerts, pages, clients and the chart in a real Prometheus, Chromium, Node and Helm, tables on Azurite, and the oldest Spark
 	$(BIN)/python -m pytest -m "not soak" tests/verify
 
 # Its Spark has other jars, and a process has one Spark.
@@ -85,12 +85,12 @@ ci: ## all that a change must pass: the checks, every test but the soak, and the
 	@echo "passed: $$(cat data/ci-passed)"
 
 prepared: $(READY)
-	@$(MAKE) -j 1 java jars brokerjars serverjars s3jars s3server helm classes oldestspark
+	@$(MAKE) -j 1 java jars brokerjars connectjars serverjars s3jars s3server helm classes oldestspark
 
 oldestspark: $(READY)
 	@$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars s3jars
 
-soak: verifytools java $(READY) jars brokerjars serverjars s3jars s3server warmup oldestspark ## a million simulated histories, ten million mutated inputs, then hundreds of kills under load; takes hours
+soak: verifytools java $(READY) jars brokerjars connectjars serverjars s3jars s3server warmup oldestspark ## a million simulated histories, ten million mutated inputs, then hundreds of kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
 	$(BIN)/python -m tests.integration.soak_small_scope
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
@@ -149,6 +149,9 @@ jars: java $(READY) ## fetch Spark's extra jars into .jars; other targets do thi
 
 brokerjars: java $(READY) ## fetch the local broker's jars into .jars/kafka; other targets do this when needed
 	@$(BIN)/python -m flushtracker.jvm.jars broker
+
+connectjars: java $(READY) ## fetch Kafka Connect with Debezium for the tests into .jars/connect; other targets do this when needed
+	@$(BIN)/python -m tests.support.connect_worker
 
 s3jars: java $(READY) ## fetch what Spark needs for checkpoints on S3 into .jars/s3
 	@$(BIN)/python -m flushtracker.jvm.jars s3
