@@ -23,7 +23,9 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape_schema import shape_columns, shape_key
 from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.sinks.debezium_values import converter, json_value, placeholder
+from flushtracker.sinks.debezium_schemas import envelope_schema, key_schema, with_schema
+from flushtracker.sinks.debezium_types import connect_type
+from flushtracker.sinks.debezium_values import json_value
 from flushtracker.wal.changes import LogItem, Row
 from flushtracker.wal.log_offset import LogOffset
 
@@ -53,24 +55,33 @@ class SinkRecord:
 class DebeziumRecords:
     """The records of one shape; ``name`` is ``source.name``, Debezium's ``topic.prefix``, and ``database`` its ``db``.
 
+    ``has_schemas``: a schema is before each key and value, as Connect's JSON converter writes them.
     Create another one when the table's description in the registry has changed.
 
     Raises:
         ConfigError: the shape is not one that can be written so.
     """
 
-    def __init__(self, definition: ShapeDefinition, table: TableBinding, *, name: str, database: str) -> None:
+    def __init__(
+        self, definition: ShapeDefinition, table: TableBinding, *, name: str, database: str, has_schemas: bool = False
+    ) -> None:
         if definition.replica != "full":
             raise ConfigError(f"shape {definition.id!r} has replica: default, but a Kafka sink needs replica: full")
         if definition.inner_tables:
             raise ConfigError(f"shape {definition.id!r} has subqueries, which a Kafka sink cannot have")
         types = {each.oid: each for each in table.types}
-        columns = shape_columns(definition, table).values()
+        columns = {
+            column.name: connect_type(column.type_oid, column.type_modifier, types, is_flat=has_schemas)
+            for column in shape_columns(definition, table).values()
+        }
         self._key = shape_key(definition, table)
-        self._converters = {column.name: converter(column.type_oid, column.type_modifier, types) for column in columns}
-        self._placeholders = {column.name: placeholder(column.type_oid, types) for column in columns}
-        self._source = {"connector": "postgresql", "name": name, "db": database}
-        self._schema, self._table = definition.table
+        self._converters = {name: column.convert for name, column in columns.items()}
+        self._unavailable = {name: column.unavailable for name, column in columns.items()}
+        self._source = {"version": "flushtracker", "connector": "postgresql", "name": name}
+        self._database, (self._schema, self._table) = database, definition.table
+        prefix = ".".join((name, *definition.table))
+        self._key_schema = key_schema(prefix, self._key, columns) if has_schemas else None
+        self._envelope_schema = envelope_schema(prefix, self._key, columns) if has_schemas else None
 
     def of_changes(self, event: ShapeChangesEvent, item: LogItem, now_ms: int) -> Iterator[SinkRecord]:
         """The records of one item of the event; ``now_ms`` is when they are made."""
@@ -78,19 +89,21 @@ class DebeziumRecords:
         tx_offset, op_offset = item.offset
         source = self._source_block(committed, "false", event.xid, tx_offset, [str(tx_offset), str(op_offset)])
         if item.operation not in _OPERATIONS:
-            yield SinkRecord(None, _envelope(None, None, source, "t", now_ms), item.offset)
+            yield SinkRecord(None, self._envelope(None, None, source, "t", now_ms), item.offset)
             return
         value = item.value or {}
         key = self._key_of(value)
         before, after = self._images(item, value)
-        yield SinkRecord(key, _envelope(before, after, source, _OPERATIONS[item.operation], now_ms), item.offset)
+        yield SinkRecord(key, self._envelope(before, after, source, _OPERATIONS[item.operation], now_ms), item.offset)
         if item.operation == "delete":
             yield SinkRecord(key, None, item.offset)
 
     def of_snapshot(self, row: SnapshotRow, lsn: int, now_ms: int) -> SinkRecord:
         """The record of a row of a snapshot, which is as of ``lsn``."""
         source = self._source_block(now_ms * 1_000, "true", None, lsn, None)
-        return SinkRecord(self._key_of(row.value), _envelope(None, self._after(row.value), source, "r", now_ms), None)
+        return SinkRecord(
+            self._key_of(row.value), self._envelope(None, self._after(row.value), source, "r", now_ms), None
+        )
 
     def knows(self, item: LogItem) -> bool:
         """Whether all columns of the item are known; another one was added to the table, or taken out of it."""
@@ -106,7 +119,7 @@ class DebeziumRecords:
 
     def _after(self, row: Row) -> dict[str, Any]:
         return {
-            name: json_value(convert, row[name], name) if name in row else self._placeholders[name]
+            name: json_value(convert, row[name], name) if name in row else self._unavailable[name]
             for name, convert in self._converters.items()
         }
 
@@ -114,32 +127,35 @@ class DebeziumRecords:
         return {name: json_value(convert, row.get(name), name) for name, convert in self._converters.items()}
 
     def _key_of(self, row: Row) -> bytes:
-        return encode({name: json_value(self._converters[name], row.get(name), name) for name in self._key})
+        key = {name: json_value(self._converters[name], row.get(name), name) for name in self._key}
+        return with_schema(self._key_schema, key)
 
     def _source_block(
         self, committed_us: int | None, snapshot: str, xid: int | None, lsn: int, sequence: list[str] | None
     ) -> dict[str, Any]:
         return {
-            "version": "flushtracker",
             **self._source,
             "ts_ms": None if committed_us is None else committed_us // 1_000,
+            "snapshot": snapshot,
+            "db": self._database,
+            "sequence": None if sequence is None else encode(sequence).decode(),
             "ts_us": committed_us,
             "ts_ns": None if committed_us is None else committed_us * 1_000,
-            "snapshot": snapshot,
-            "sequence": None if sequence is None else encode(sequence).decode(),
             "schema": self._schema,
             "table": self._table,
             "txId": xid,
             "lsn": lsn,
             "xmin": None,
+            "origin": None,
+            "origin_lsn": None,
         }
 
-
-def _envelope(
-    before: dict[str, Any] | None, after: dict[str, Any] | None, source: dict[str, Any], op: str, now_ms: int
-) -> bytes:
-    times = {"ts_ms": now_ms, "ts_us": now_ms * 1_000, "ts_ns": now_ms * 1_000_000}
-    return encode({"before": before, "after": after, "source": source, "transaction": None, "op": op, **times})
+    def _envelope(
+        self, before: dict[str, Any] | None, after: dict[str, Any] | None, source: dict[str, Any], op: str, now_ms: int
+    ) -> bytes:
+        times = {"ts_ms": now_ms, "ts_us": now_ms * 1_000, "ts_ns": now_ms * 1_000_000}
+        payload = {"before": before, "after": after, "source": source, "transaction": None, "op": op, **times}
+        return with_schema(self._envelope_schema, payload)
 
 
 def _micros(timestamp: str) -> int:

@@ -11,11 +11,15 @@ from flushtracker.kafka.kafka_config import KafkaConfig, read_kafka
 
 @dataclass(frozen=True, slots=True)
 class SinkTopic:
-    """The topic of one shape: the consumer groups that must have read it, and its partitions if it is created."""
+    """The topic of one shape: the consumer groups that must have read it, and its partitions if it is created.
+
+    ``has_schemas``: its records are as Connect's JSON converter writes them with ``schemas.enable``.
+    """
 
     name: str
     groups: tuple[str, ...]
     partitions: int
+    has_schemas: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,10 @@ def load_feed_config(path: Path) -> FeedConfig:
 
 
 def _topic(section: YamlMapping) -> SinkTopic:
-    section.allow("topic", "groups", "partitions")
+    section.allow("topic", "groups", "partitions", "schemas")
     groups = section.optional_texts("groups") or ()
     if not groups:
         raise section.error("groups", "is missing: the consumer groups whose commits say what is durable")
     partitions = section.optional_integer("partitions", at_least=1)
-    return SinkTopic(section.topic_name("topic"), tuple(group.value for group in groups), partitions or 1)
+    names, has_schemas = tuple(group.value for group in groups), section.optional_boolean("schemas")
+    return SinkTopic(section.topic_name("topic"), names, partitions or 1, bool(has_schemas))

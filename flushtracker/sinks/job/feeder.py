@@ -59,7 +59,7 @@ class SinkFeeder:
             kafka, f"{config.state_topic} {config.writer}", timeout_ms=_TRANSACTION_MS
         )
         self._stored, positions = read_stored(kafka, config.state_topic)
-        self._registry = SinkRegistry(kafka, name=config.name, database=config.database)
+        self._registry = SinkRegistry(config)
         snapshots = kafka.topics.snapshots
         self._snapshots = None if snapshots is None else PublishedSnapshots(kafka, snapshots)
         self._groups = GroupOffsets(kafka)

@@ -6,9 +6,9 @@ from typing import Final
 from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.sinks.debezium_records import DebeziumRecords
+from flushtracker.sinks.job.feed_config import FeedConfig
 
 _NO_ENTRY: Final = "has changes, but no entry in the registry"
 
@@ -16,8 +16,8 @@ _NO_ENTRY: Final = "has changes, but no entry in the registry"
 class SinkRegistry:
     """Reads the registry to its end when asked; capture publishes an entry before anything that needs it."""
 
-    def __init__(self, config: KafkaConfig, *, name: str, database: str) -> None:
-        self._config, self._names = config, {"name": name, "database": database}
+    def __init__(self, config: FeedConfig) -> None:
+        self._config = config
         self._read_until: dict[int, int] = {}
         self._shapes: dict[tuple[str, str], ShapeEntry] = {}
         self._tables: dict[tuple[str, int], TableEntry] = {}
@@ -26,8 +26,8 @@ class SinkRegistry:
 
     def read(self) -> None:
         """Take what is new; raises ``BrokerError`` and ``DecodeError``."""
-        with closing(TopicReader(self._config)) as reader:
-            values, self._read_until = reader.since(self._config.topics.shapes, self._read_until)
+        with closing(TopicReader(self._config.kafka)) as reader:
+            values, self._read_until = reader.since(self._config.kafka.topics.shapes, self._read_until)
         for value in values:
             match parse_registry_entry(value):
                 case ShapeEntry() as entry:
@@ -62,12 +62,18 @@ class SinkRegistry:
         return found
 
     def records_of(self, source: str, shape_id: str) -> DebeziumRecords:
-        """Likewise, of a shape that has an entry."""
+        """Likewise, of a shape that has an entry and a topic."""
         key = source, shape_id
         if key not in self._records:
             entry = self._shapes[key]
             table = self._tables.get((source, entry.table_oid))
             if table is None:
                 raise ConfigError(f"shape {shape_id!r} of source {source} has no table in the registry")
-            self._records[key] = DebeziumRecords(entry.definition, table.binding, **self._names)
+            self._records[key] = DebeziumRecords(
+                entry.definition,
+                table.binding,
+                name=self._config.name,
+                database=self._config.database,
+                has_schemas=self._config.topics[shape_id].has_schemas,
+            )
         return self._records[key]

@@ -72,6 +72,8 @@ def test_insert_is_c_with_the_whole_row() -> None:
             "txId": 742,
             "lsn": 900,
             "xmin": None,
+            "origin": None,
+            "origin_lsn": None,
         },
         "transaction": None,
         "op": "c",
@@ -103,6 +105,45 @@ def test_delete_is_d_with_a_tombstone() -> None:
     assert envelope(record)["after"] is None
     assert (tombstone.key, tombstone.value) == (record.key, None)
     assert tombstone.headers == record.headers
+
+
+def test_schemas_are_those_of_connect() -> None:
+    """Before the same payload; a tombstone has none. All columns but those of the key are optional."""
+    records = DebeziumRecords(SHAPE, TABLE, name="app", database="shop", has_schemas=True)
+    row = {"id": "7", "note": "a", "at": None}
+    with_schema = records.of_snapshot(SnapshotRow("k", row), 850, NOW_MS)
+    plain = RECORDS.of_snapshot(SnapshotRow("k", row), 850, NOW_MS)
+    assert json.loads(with_schema.key or b"") == {
+        "schema": {
+            "type": "struct",
+            "fields": [{"type": "int32", "optional": False, "field": "id"}],
+            "optional": False,
+            "name": "app.public.orders.Key",
+        },
+        "payload": {"id": 7},
+    }
+    found = envelope(with_schema)
+    assert found["payload"] == envelope(plain)
+    schema = found["schema"]
+    assert (schema["type"], schema["name"], schema["version"]) == ("struct", "app.public.orders.Envelope", 2)
+    before, after, source, transaction, *others = schema["fields"]
+    assert (before["field"], after["field"], source["field"]) == ("before", "after", "source")
+    assert {**before, "field": "after"} == after
+    assert after == {
+        "type": "struct",
+        "fields": [
+            {"type": "int32", "optional": False, "field": "id"},
+            {"type": "string", "optional": True, "field": "note"},
+            {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1, "optional": True, "field": "at"},
+        ],
+        "optional": True,
+        "name": "app.public.orders.Value",
+        "field": "after",
+    }
+    assert source["name"] == "io.debezium.connector.postgresql.Source"
+    assert [field["field"] for field in source["fields"]] == list(found["payload"]["source"])
+    assert (transaction["field"], transaction["optional"]) == ("transaction", True)
+    assert [field["field"] for field in others] == ["op", "ts_ms", "ts_us", "ts_ns"]
 
 
 @pytest.mark.parametrize("operation", ["truncate", "truncate_partition"])

@@ -26,8 +26,8 @@ def test_defaults_follow_from_the_file(tmp_path: Path) -> None:
 
 def test_everything_can_be_set(tmp_path: Path) -> None:
     keys = {"writer": "own", "name": "n", "database": "d", "source": "7/1/s", "poll": "2 seconds"}
-    config = load_feed_config(file(tmp_path, topics={"orders": {**TOPIC, "partitions": 6}}, **keys))
-    assert config.topics["orders"].partitions == 6
+    config = load_feed_config(file(tmp_path, topics={"orders": {**TOPIC, "partitions": 6, "schemas": True}}, **keys))
+    assert config.topics["orders"] == SinkTopic("app.public.orders", ("clickhouse", "search"), 6, has_schemas=True)
     assert (config.writer, config.name, config.database, config.source, config.poll_ms) == (
         "own",
         "n",
@@ -47,6 +47,7 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
         ({"topics": {"a": {"groups": ["g"]}}}, "topic is missing"),
         ({"topics": {"a": {**TOPIC, "partitions": 0}}}, "partitions"),
         ({"topics": {"a": {**TOPIC, "format": "avro"}}}, "format"),
+        ({"topics": {"a": {**TOPIC, "schemas": 1}}}, "schemas"),
         ({"topics": {"a": TOPIC, "b": TOPIC}}, "has the topic app.public.orders, as another shape: each needs its own"),
     ],
 )
