@@ -19,7 +19,6 @@ from tests.support.processes import run_to_end
 
 ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = (ROOT / "docs" / "writers.md").read_text()
-ARCHITECTURE: Final = (ROOT / "docs" / "architecture.md").read_text()
 JSON: Final = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -43,8 +42,8 @@ def test_the_notification_and_its_key_are_as_the_page_shows() -> None:
     assert '`["SOURCE","SHAPE_ID","flushed","WRITER"]`' in PAGE
 
 
-def test_the_events_of_snapshots_are_as_the_pages_show() -> None:
-    """Both pages, and the end, which is shown apart."""
+def test_the_events_of_snapshots_are_as_the_page_shows() -> None:
+    """The event, and the end, which is shown apart."""
     (shown_event,) = (block for block in JSON if '"attempt"' in block)
     event = json.loads(shown_event)
     assert json.loads(SnapshotEvent.from_json(shown_event).to_json()) == event
@@ -52,8 +51,6 @@ def test_the_events_of_snapshots_are_as_the_pages_show() -> None:
     found = SnapshotEvent.from_json(json.dumps(event | {"end": json.loads(end)})).end
     assert found is not None
     assert found.contained.unseen == ((742, 742), (745, 750))
-    (block,) = (block for block in re.findall(r"```json\n(.*?)```", ARCHITECTURE, re.DOTALL) if '"attempt"' in block)
-    assert json.loads(SnapshotEvent.from_json(block).to_json()) == json.loads(block)
 
 
 def test_the_rows_are_as_the_page_shows() -> None:
@@ -73,11 +70,9 @@ def test_the_dump_is_as_the_page_shows() -> None:
     )
 
 
-@pytest.mark.parametrize("page", [PAGE, ARCHITECTURE], ids=["writers", "architecture"])
-def test_both_pages_show_an_event_of_changes_that_is_read(page: str) -> None:
+def test_the_page_shows_an_event_of_changes_that_is_read() -> None:
     """With its link to the event before."""
-    blocks = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
-    (block,) = [block for block in blocks if '"items"' in block]
+    (block,) = [block for block in JSON if '"items"' in block]
     event = ShapeChangesEvent.from_json(block)
     assert json.loads(event.to_json()) == json.loads(block)
 
