@@ -57,7 +57,7 @@ class Supervisor:
         self._run(name, child)
 
     def check(self) -> None:
-        """Start again what has ended retryably; raises the failure of what must not be started again."""
+        """Restart children that ended retryably; raises the failure of a child that must not be restarted."""
         for name, child in self._children.items():
             if child.process is None:
                 if time.monotonic() >= child.started_s:

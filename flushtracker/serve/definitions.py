@@ -33,7 +33,7 @@ _Form = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The shape whose log answers a definition; with a ``selection``, that is part of what it has."""
+    """The shape whose log answers a definition; with a ``selection``, the definition is a part of the shape."""
 
     shape_id: str
     selection: Selection | None = None

@@ -39,7 +39,7 @@ class Precedence:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Enter this while a client of a shape waits for a read of what follows its offset."""
+        """Enter this while a client of a shape waits for a read of the changes after its offset."""
         if not self._answers:
             self._is_free.clear()
             self._late = asyncio.get_running_loop().call_later(TURN_S, self._is_free.set)

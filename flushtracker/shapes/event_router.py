@@ -121,7 +121,7 @@ class EventRouter:
         return self._registered[shape_id].parts[table]
 
     def bind(self, table: TableBinding) -> None:
-        """Set a table's current binding: for its user types, and for the schema of what its shapes are sent."""
+        """Set a table's current binding: for its user types, and for the schema of its shapes' changes."""
         self._tables.bind(table)
 
     def keep_bound(self, oids: Set[int]) -> None:

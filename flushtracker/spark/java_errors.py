@@ -23,7 +23,7 @@ _DATA_LOSS: Final = re.compile(
 )
 
 _UNREACHABLE: Final = re.compile(r"^java\.net\.\w+Exception: (\w[^\n]*://[^\n]*)", re.MULTILINE)
-"""Of Hadoop's clients of stores: what was asked for where, and why there was no answer."""
+"""An error of Hadoop's clients of stores: the request, its address, and why there was no answer."""
 
 _RAISED: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
 

@@ -68,7 +68,7 @@ def job_finding(job: JobStatus, source: SourceStatus | None, limit_ms: int | Non
 
 
 def _records_behind(job: JobStatus) -> Finding | None:
-    """A finding if the job has not read much of what its topics have."""
+    """A finding if the job has many records of its topics to read."""
     behind, age_ms = job.records_behind or 0, job.age_ms(job.batch_at_ms)
     if not behind or (behind < RECORDS_BEHIND and (age_ms or 0) <= BATCH_MS):
         return None

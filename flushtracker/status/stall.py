@@ -34,7 +34,7 @@ def is_waiting_long(source: SourceStatus, at_ms: int) -> bool:
 
 
 def frees_most(source: SourceStatus, ack_lsn: int | None, retained_bytes: int) -> bool:
-    """Whether at least half of what the slot retains could be removed if the ack moved to ``ack_lsn``."""
+    """Whether at least half of the slot's WAL could be removed if the ack moved to ``ack_lsn``."""
     if ack_lsn is None or source.last_seen_lsn is None:
         return False
     held_from_lsn = source.last_seen_lsn - source.holders[0].held_bytes

@@ -129,7 +129,7 @@ class RowReader:
     def _row(  # noqa: C901  a call for each value would double the cost
         self, message: RowMessage, position: int, runs: tuple[_Run, ...]
     ) -> tuple[dict[str, str | None], int, int]:
-        """The row at ``position``, the position after its ``runs``, and the bytes of what was read."""
+        """The row at ``position``, the position after its ``runs``, and the bytes that were read."""
         data, size, codec = message.data, self._row_bytes, self._codec
         count = int.from_bytes(data[position : position + 2], "big")
         if count != len(self._names) or position + 2 > len(data):

@@ -1,8 +1,8 @@
 """``required_texts``: the texts that columns must have for a condition to be true.
 
-A definition is not concerned by changed rows of which none has such a text, and that is known without judging them: of
-a thousand definitions by a key, all but a few are done at once. Only columns are taken whose equal values have one text
-alone: integers and texts, but not ``char(n)``, whose trailing blanks do not count, nor ``numeric`` with its zeros.
+Changed rows without such a text do not concern a definition, and need no evaluation: of a thousand definitions by a
+key, all but a few are done at once. Only columns whose equal values have one text count: integers and texts, but not
+``char(n)``, whose trailing blanks do not count, nor ``numeric`` with its zeros.
 """
 
 from collections.abc import Mapping

@@ -105,7 +105,7 @@ class ParentChanges:
 def selected_transactions(
     parent: ParentChanges, selection: Selection, after_tx: int, most_bytes: int, check: Check
 ) -> Iterator[TransactionMessages]:
-    """The transactions after ``after_tx`` with changes of what is shown; raises as ``query_transactions``."""
+    """The transactions after ``after_tx`` that change the shown rows; raises as ``query_transactions``."""
 
     def changes() -> Iterator[pa.Table]:
         def show(versions: Iterable[Version]) -> Iterator[tuple[int, str | None]]:

@@ -152,9 +152,9 @@ def play(
 
 
 def _play_without_writers(plan: Plan, observer: Observer, programs: Programs) -> None:
-    """Nothing becomes durable meanwhile, so an ack of what is not is seen at any look.
+    """Nothing becomes durable meanwhile, so any look shows an ack of a change that is not durable.
 
-    Clients are ahead of the log, by a tail that then begins after what they have.
+    Clients are ahead of the log, by a tail that then begins after their changes.
     """
     with programs.suspended("writers"):
         observer.observe_for(plan.longest_delay_s / 2)
