@@ -5,8 +5,8 @@ One record for each item of the shape: ``c`` for an insert, ``u`` for an update,
 or a delete, and an update that changes the key a delete and an insert, as everywhere in a shape's log. All follows from
 the item alone, which is why the shape needs ``replica: full``.
 
-The columns of an item are in the order of the table. One that is missing from ``after`` was not sent, because it is
-large and has not changed: Debezium's placeholder. One that is missing from ``before`` is not in the replica identity:
+The columns of an item are in the order of the table. One that is missing from an update was not sent, because it is
+large and has not changed: Debezium's placeholder. One that is missing from a delete is not in the replica identity:
 null.
 """
 
@@ -102,7 +102,7 @@ class DebeziumRecords:
         """The record of a row of a snapshot, which is as of ``lsn``."""
         source = self._source_block(now_ms * 1_000, "true", None, lsn, None)
         return SinkRecord(
-            self._key_of(row.value), self._envelope(None, self._after(row.value), source, "r", now_ms), None
+            self._key_of(row.value), self._envelope(None, self._sent(row.value), source, "r", now_ms), None
         )
 
     def knows(self, item: LogItem) -> bool:
@@ -111,19 +111,19 @@ class DebeziumRecords:
 
     def _images(self, item: LogItem, value: Row) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         if item.operation == "insert":
-            return None, self._after(value)
+            return None, self._sent(value)
         if item.operation == "delete":
-            return self._before(value), None
+            return self._known(value), None
         # Without the old row, as with REPLICA IDENTITY DEFAULT, there are no old values.
-        return self._before({**value, **item.old_value}) if item.old_value else None, self._after(value)
+        return self._sent({**value, **item.old_value}) if item.old_value else None, self._sent(value)
 
-    def _after(self, row: Row) -> dict[str, Any]:
+    def _sent(self, row: Row) -> dict[str, Any]:
         return {
             name: json_value(convert, row[name], name) if name in row else self._unavailable[name]
             for name, convert in self._converters.items()
         }
 
-    def _before(self, row: Row) -> dict[str, Any]:
+    def _known(self, row: Row) -> dict[str, Any]:
         return {name: json_value(convert, row.get(name), name) for name, convert in self._converters.items()}
 
     def _key_of(self, row: Row) -> bytes:

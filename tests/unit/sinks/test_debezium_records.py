@@ -96,6 +96,8 @@ def test_update_has_the_old_row_if_the_server_sent_it() -> None:
 def test_large_value_that_has_not_changed_has_the_placeholder() -> None:
     (record,) = of("update", {"id": "7", "at": None})
     assert envelope(record)["after"]["note"] == "__debezium_unavailable_value"
+    (record,) = of("update", {"id": "7", "at": None}, {"at": "1970-01-01 00:00:01"})
+    assert envelope(record)["before"] == {"id": 7, "note": "__debezium_unavailable_value", "at": 1_000_000}
 
 
 def test_delete_is_d_with_a_tombstone() -> None:

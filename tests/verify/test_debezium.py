@@ -1,0 +1,148 @@
+"""A Kafka sink's records are those of a running Debezium, but for the differences of ``docs/kafka_sinks.md``."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+
+from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.sinks.debezium_types import UNAVAILABLE, connect_type
+from tests.support.capture_rig import ROOT, CaptureRig
+from tests.support.debezium_beside import BesideDebezium
+from tests.support.every_type import LAST_ID, USER_TYPES, every_type, workload
+from tests.support.record_differences import ABSENT, Difference, differences
+
+TABLES: Final = ("plain", "whole")
+"""``whole`` has REPLICA IDENTITY FULL."""
+
+
+@pytest.fixture
+def beside(postgres: LocalPostgres, tmp_path: Path) -> Iterator[BesideDebezium]:
+    postgres.execute(*USER_TYPES, *(statement for table in TABLES for statement in every_type(table)))
+    postgres.execute("ALTER TABLE whole REPLICA IDENTITY FULL")
+    with LocalBroker(tmp_path / "broker") as broker:
+        rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, lambda name: name)
+        rig.create()
+        with closing(rig), closing(BesideDebezium(rig, TABLES)) as found:
+            found.start()
+            yield found
+
+
+LEFT_OUT: Final = {"pr", "ln", "ci", "bx", "pl", "tsq"}
+ARRAYS_LEFT_OUT: Final = {"a_pr", "a_am", "a_vbits", "a_iv", "a_money", "a_nm", "a_pt", "a_x"}
+DEFAULTS: Final = {"id": 0, "needed": 5, "preset": "pre"}
+INFINITE_DAYS: Final = {-2147472692: 2**31 - 1, -2147472691: -(2**31)}
+PLACEHOLDERS: Final = [connect_type(oid, -1, {}).unavailable for oid in (17, 25, 1001, 1007, 1009, 2951)]
+PLACEHOLDERS.append(f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}')
+
+
+def column(found: Difference) -> str:
+    """The column, if the difference is one of a row or of its schema."""
+    if found.part in {"before", "after", "key", "schema key"}:
+        return found.name
+    row, _, name = found.name.partition(".")
+    return name if found.part == "schema" and row in {"before", "after"} else ""
+
+
+def is_value(found: Difference, *columns: str) -> bool:
+    return found.part in {"before", "after"} and found.name in columns
+
+
+def has_column(found: Difference, *columns: str) -> bool:
+    return column(found) in columns
+
+
+def is_schema_without_facts(found: Difference) -> bool:
+    """Ours has no default, and is optional if it is not of the key."""
+    name = column(found)
+    if not found.part.startswith("schema") or name not in DEFAULTS or ABSENT in (found.theirs, found.ours):
+        return False
+    known = {**found.theirs, "optional": name != "id"}
+    return known.pop("default") == DEFAULTS[name] and bool(found.ours == known)
+
+
+def is_not_sent(found: Difference) -> bool:
+    return found.op == "u" and found.part in {"before", "after"} and found.ours in PLACEHOLDERS
+
+
+def is_array_of_optional(found: Difference) -> bool:
+    if is_value(found, "a_n", "a_md0"):
+        return found.theirs is None and found.ours in (["NAN"], ["sad", None])
+    if found.part != "schema" or not has_column(found, "a_md", "a_md0"):
+        return False
+    return bool(found.ours == {**found.theirs, "items": {**found.theirs["items"], "optional": True}})
+
+
+def is_array_of_bits(found: Difference) -> bool:
+    if found.part == "schema" and has_column(found, "a_bits"):
+        return bool(found.ours["type"] == "array" and found.ours["items"]["name"] == found.theirs["name"])
+    return is_value(found, "a_bits") and (found.theirs, found.ours) == (None, ["Cg==", None])
+
+
+Rule: TypeAlias = Callable[[Difference], bool]
+RULES: Final[dict[str, Rule]] = {
+    "`source.version`": lambda found: (found.part, found.name, found.ours) == ("source", "version", "flushtracker"),
+    "`source.lsn`, `source.sequence`": lambda found: found.part == "source" and found.name in {"lsn", "sequence"},
+    "`source.ts_ms`": lambda found: (
+        (found.part, found.name) == ("schema", "source.ts_ms") and found.ours == {**found.theirs, "optional": True}
+    ),
+    "headers": lambda found: found.part == "headers" and found.ours == ("flushtracker.offset",),
+    "columns that are NOT NULL, or have a default": is_schema_without_facts,
+    "NULL in a column with a default": lambda found: (
+        is_value(found, *DEFAULTS) and found.ours is None and found.theirs == DEFAULTS[found.name]
+    ),
+    "other types: composite ones, `line`, `circle`, `box`, `pg_lsn`, `tsquery`": lambda found: (
+        has_column(found, *LEFT_OUT) and found.theirs == ABSENT
+    ),
+    "arrays of these, of domains, and of `bit varying`, `interval`, `money`, `name`, `point`, `xml`": lambda found: (
+        has_column(found, *ARRAYS_LEFT_OUT) and found.theirs == ABSENT
+    ),
+    "`name`": lambda found: is_value(found, "nm") and (found.theirs, found.ours) == (None, "a name"),
+    "`bit varying(1)` without a bit": lambda found: (
+        is_value(found, "vbit1") and (found.theirs, found.ours) == (None, False)
+    ),
+    "`infinity` in a `date`": lambda found: (
+        (is_value(found, "d") and INFINITE_DAYS.get(found.theirs) == found.ours)
+        or (is_value(found, "a_d") and found.ours == [2**31 - 1])
+    ),
+    "a domain over a type with a length or precision": lambda found: has_column(found, "mt"),
+    "arrays of `bit(n)`": is_array_of_bits,
+    "arrays of `time` and `timetz`": lambda found: (
+        is_value(found, "a_t", "a_ttz") and found.ours[0] in (49_890_123_789, "11:51:30.123789Z")
+    ),
+    "arrays of `numeric` with `NaN` or `Infinity`, and of an enum with NULL": is_array_of_optional,
+    "arrays of several dimensions": lambda found: (
+        is_value(found, "a2", "a2_tx") and found.ours in ([1, 2, 3, None], ["a", "b", "c", None])
+    ),
+    "large arrays that were not sent": lambda found: is_not_sent(found) and found.theirs is None,
+    "large values that an update has not changed, with REPLICA IDENTITY FULL": lambda found: (
+        is_not_sent(found) and found.theirs is not None and found.table == "whole"
+    ),
+    "`before` of an update that changed nothing, with REPLICA IDENTITY FULL": lambda found: (
+        (found.table, found.op, found.part, found.name, found.ours) == ("whole", "u", "before", "", None)
+    ),
+}
+"""What is a difference of each row of the page's table."""
+
+
+def test_records_are_those_of_debezium(beside: BesideDebezium, postgres: LocalPostgres) -> None:
+    """Each difference is exactly one of the page's, and each of these is found."""
+    postgres.execute(*(statement for table in TABLES for statement in workload(table)))
+    last = {"id": LAST_ID}
+    found = [
+        each for table in TABLES for each in differences(table, beside.theirs(table, last), beside.ours(table, last))
+    ]
+    explained = [(each, [what for what, rule in RULES.items() if rule(each)]) for each in found]
+    assert [(each, reasons) for each, reasons in explained if len(reasons) != 1] == []
+    assert {reason for _, (reason,) in explained} == RULES.keys()
+
+
+def test_differences_are_those_of_the_page() -> None:
+    page = (ROOT / "docs" / "kafka_sinks.md").read_text()
+    _, _, section = page.partition("### Differences from Debezium")
+    table = re.findall(r"^\| (.+?) \| .+ \| .+ \|$", section.partition("\n## ")[0], re.MULTILINE)
+    assert table[2:] == list(RULES)
