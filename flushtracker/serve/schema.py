@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from flushtracker.serve.builtin_types import ITEMS, NAMES
+from flushtracker.shapes.builtin_types import ITEMS, NAMES
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import TypeBinding
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from flushtracker.shapes.builtin_types import ITEMS
 from flushtracker.shapes.type_binding import TypeBinding
+from flushtracker.shapes.where.time_values import parse_time
 from flushtracker.sinks import debezium_times as times
 from flushtracker.sinks import debezium_values as values
 from flushtracker.sinks.debezium_values import Converter
@@ -23,6 +25,8 @@ UNAVAILABLE: Final = "__debezium_unavailable_value"
 _UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
 _UNAVAILABLE_HSTORE: Final = f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}'
 _NUMBERS: Final = frozenset({"int16", "int32", "int64", "float", "double"})
+_BOX: Final = 603
+"""Its arrays are written otherwise than those of other types."""
 _UNLIMITED: Final = 2**31 - 1
 
 
@@ -75,7 +79,7 @@ def connect_type(
     """
     binding = types.get(type_oid)
     if binding is None:
-        if (element := _ELEMENTS.get(type_oid)) is not None:
+        if (element := ITEMS.get(type_oid, _BOX)) != _BOX:
             return _builtin(element, type_modifier).array(is_flat=is_flat)
         return _builtin(type_oid, type_modifier)
     if binding.kind in ("domain", "array"):
@@ -135,7 +139,7 @@ _BY_OID: Final[Mapping[int, ConnectType]] = {
     701: ConnectType(values.floating, {"type": "double"}),
     790: ConnectType(values.money, {"type": "string"}),
     1082: _semantic(times.days, "int32", "io.debezium.time.Date"),
-    1083: _semantic(times.time_us, "int64", "io.debezium.time.MicroTime"),
+    1083: _semantic(parse_time, "int64", "io.debezium.time.MicroTime"),
     1114: _semantic(times.micros, "int64", "io.debezium.time.MicroTimestamp"),
     1186: _semantic(times.interval, "int64", "io.debezium.time.MicroDuration"),
     1266: _semantic(times.timetz, "string", "io.debezium.time.ZonedTime"),
@@ -154,17 +158,7 @@ _BITS: Final = frozenset({1560, 1562})
 _TIMESTAMPTZ: Final = 1184
 _MILLIS_DIGITS: Final = 3
 _IN_MILLIS: Final = {
-    1083: _semantic(partial(times.millis, times.time_us), "int32", "io.debezium.time.Time"),
+    1083: _semantic(partial(times.millis, parse_time), "int32", "io.debezium.time.Time"),
     1114: _semantic(partial(times.millis, times.timestamp_us), "int64", "io.debezium.time.Timestamp"),
 }
 """Types that are sent in milliseconds if a column has at most three digits of a second."""
-_ELEMENTS: Final = dict(
-    [
-        *[(1000, 16), (1001, 17), (1016, 20), (1005, 21), (1007, 23), (1028, 26), (1021, 700), (1022, 701)],
-        *[(1231, 1700), (1182, 1082), (1183, 1083), (1115, 1114), (1185, 1184), (1270, 1266), (1187, 1186)],
-        *[(1561, 1560), (1563, 1562), (1002, 18), (1003, 19), (1009, 25), (1014, 1042), (1015, 1043), (199, 114)],
-        *[(3807, 3802), (143, 142), (2951, 2950), (1041, 869), (651, 650), (1040, 829), (775, 774), (3643, 3614)],
-        *[(1017, 600), (791, 790), (3905, 3904), (3907, 3906), (3909, 3908), (3911, 3910), (3913, 3912), (3927, 3926)],
-    ]
-)
-"""The element type of each array type, by OID."""

@@ -7,21 +7,19 @@ Each function raises ``ValueError`` for a text of another type. The texts are th
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from struct import pack
 from typing import Any, Final, TypeAlias
 
 from flushtracker.errors import DecodeError
+from flushtracker.shapes.where.array_values import array_parser
 
 Converter: TypeAlias = Callable[[str], Any]
 """Makes the JSON value of a text that is not NULL; raises ``ValueError`` for a text of another type."""
 
 _SPECIAL_NUMBERS: Final = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
 _HSTORE: Final = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)(?:, )?', re.DOTALL)
-_ARRAY_TOKEN: Final = re.compile(r'[{},]|"(?:[^"\\]|\\.)*"|[^{},"]+', re.DOTALL)
-_DIMENSIONS: Final = re.compile(r"(?:\[[+-]?\d+:[+-]?\d+\])+=")
 _CURRENCY: Final = str.maketrans("", "", "$,")
-_OPEN, _CLOSE, _COMMA, _NULL = "{", "}", ",", "NULL"
 
 
 def base64(data: bytes) -> str:
@@ -83,25 +81,11 @@ def _unescaped(text: str) -> str:
 
 def array(convert: Converter, text: str, *, is_flat: bool) -> list[Any]:
     """``is_flat``: the elements of all dimensions in one list."""
-    tokens = iter(_ARRAY_TOKEN.findall(_DIMENSIONS.sub("", text, count=1)))
-    if next(tokens, "") != _OPEN:
-        raise ValueError("not an array")
-    return _elements(convert, tokens, is_flat=is_flat)
-
-
-def _elements(convert: Converter, tokens: Iterator[str], *, is_flat: bool) -> list[Any]:
-    found: list[Any] = []
-    for token in tokens:
-        if token == _CLOSE:
-            return found
-        if token == _OPEN:
-            inner = _elements(convert, tokens, is_flat=is_flat)
-            found += inner if is_flat else [inner]
-        elif token.startswith('"'):
-            found.append(convert(_unescaped(token[1:-1])))
-        elif token != _COMMA:
-            found.append(None if token.upper() == _NULL else convert(_unescaped(token)))
-    raise ValueError("not the whole array")
+    parsed = array_parser(convert)(text)
+    found = list(parsed.items)
+    for _, length in () if is_flat else parsed.bounds[:0:-1]:
+        found = [found[start : start + length] for start in range(0, len(found), length)]
+    return found
 
 
 def json_value(convert: Converter, text: str | None, column: str) -> Any:

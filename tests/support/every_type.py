@@ -106,6 +106,7 @@ COLUMNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
             "'0.000001 s'",
             "'-1 year -2 mons +3 days -04:05:06.789'",
             "'178000000 years'",
+            "'infinity'",
         ),
     ),
     "by": ("bytea", ("'\\x00ff10'", "''")),

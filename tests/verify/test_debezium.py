@@ -109,6 +109,7 @@ RULES: Final[dict[str, Rule]] = {
         (is_value(found, "d") and INFINITE_DAYS.get(found.theirs) == found.ours)
         or (is_value(found, "a_d") and found.ours == [2**31 - 1])
     ),
+    "`infinity` as an `interval`": lambda found: is_value(found, "iv") and (found.theirs, found.ours) == (0, 2**63 - 1),
     "a domain over a type with a length or precision": lambda found: has_column(found, "mt"),
     "arrays of `bit(n)`": is_array_of_bits,
     "arrays of `time` and `timetz`": lambda found: (

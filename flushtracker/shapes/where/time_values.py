@@ -48,7 +48,7 @@ def parse_date(text: str) -> int | float:
     return _days(text.removesuffix(" BC"), before_christ=text.endswith(" BC")) * _DAY_US
 
 
-def _offset_us(text: str) -> int:
+def offset_us(text: str) -> int:
     if text == "Z":
         return 0
     digits = text[1:].replace(":", "").ljust(6, "0")
@@ -73,7 +73,7 @@ def timestamp_parser(*, with_time_zone: bool) -> Callable[[str], int | float]:
         if value > _LAST_TIMESTAMP_DAY * _DAY_US:
             raise ValueError("out of range")
         value += (hour * 3600 + minute * 60 + second) * 1_000_000 + int((match["fraction"] or "").ljust(6, "0"))
-        return value - _offset_us(match["offset"]) if with_time_zone else value
+        return value - offset_us(match["offset"]) if with_time_zone else value
 
     return parse_timestamp
 
@@ -99,6 +99,12 @@ def parse_interval(text: str) -> int | float:
     """
     if text.lower() in ("infinity", "-infinity"):
         return math.inf if text[0] != "-" else -math.inf
+    months, days, time = interval_parts(text)
+    return (months * 30 + days) * _DAY_US + time
+
+
+def interval_parts(text: str) -> tuple[int, int, int]:
+    """The months, days and microseconds of a finite interval."""
     match = INTERVAL.fullmatch(text)
     if not match or not text:
         raise ValueError("not an interval")
@@ -111,4 +117,4 @@ def parse_interval(text: str) -> int | float:
         raise ValueError("no such time")
     if not (-_INT4 <= months < _INT4 and -_INT4 <= days < _INT4 and -_INT8 <= time < _INT8):
         raise ValueError("out of range")
-    return (months * 30 + days) * _DAY_US + time
+    return months, days, time
