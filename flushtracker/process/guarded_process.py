@@ -95,8 +95,9 @@ class GuardedProcess:
         return error
 
     def stop(self) -> None:
-        """Stop it gracefully (SIGTERM) and wait; kill the rest of its process group."""
+        """Stop it gracefully (SIGTERM), even while it is suspended, and wait; kill the rest of its process group."""
         self._process.terminate()
+        self.resume()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_TIMEOUT_SECONDS)
         self.kill()

@@ -1,10 +1,12 @@
 """``GuardedProcess``: a child never outlives the process that has started it."""
 
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.processes import run_to_end
 from tests.support.waiting import wait_until
 
@@ -20,6 +22,7 @@ guarded_process.Guard = kill
 made = Path(sys.argv[1])
 guarded_process.GuardedProcess("child", ["touch", str(made)], log=made.with_name("log"), env=os.environ)
 """
+_ENDS_GRACEFULLY: Final = "trap 'echo stopped; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 _KILLED_AFTER: Final = """\
 import os, signal, sys
 from pathlib import Path
@@ -50,6 +53,16 @@ def test_child_of_a_process_that_is_killed_later_is_killed(tmp_path: Path) -> No
     assert done.returncode == -9, done.stderr
     assert log.read_text() == done.stdout, "the child has another pid than its parent knows"
     wait_until(lambda: not _has_open(log), "the end of the child", 30)
+
+
+def test_child_that_is_suspended_stops_gracefully(tmp_path: Path) -> None:
+    """The signal alone would wait for the child to continue, and a kill would follow after a minute."""
+    log = tmp_path / "log"
+    child = GuardedProcess("child", ["sh", "-c", _ENDS_GRACEFULLY], log=log, env=os.environ)
+    wait_until(lambda: log.read_text() == "ready\n", "the child's start", 30)
+    child.suspend()
+    child.stop()
+    assert log.read_text() == "ready\nstopped\n"
 
 
 def _has_open(path: Path) -> bool:
