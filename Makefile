@@ -28,6 +28,9 @@ FROM      ?=
 # marked long, and FILES='flushtracker/capture/*.py' limits the files.
 SAMPLE    ?= 1000
 
+# Images of Python set this. The tests start hundreds of programs, and each would compile all its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check docs ci prepared oldestspark format jars brokerjars connectjars serverjars s3jars s3server helm classes pins sums release warmup clean distclean python java verifytools
 

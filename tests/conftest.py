@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
@@ -43,6 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     return f"FLUSHTRACKER_SEED={first_seed()} FLUSHTRACKER_TURN={turn()} repeats the histories and choices of this run"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Ten thousand tests and their modules stay until the end: the garbage collector need not look at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
