@@ -29,9 +29,10 @@ _STARTED: Final = "Kafka Server started"
 _START_TIMEOUT_SECONDS: Final = 120
 _STOP_TIMEOUT_SECONDS: Final = 30
 
-# One node needs one replica of everything. Log cleaning, deletion and the abort of timed-out transactions run almost at
-# once, so that tests can wait for them. Delays that help with many clients, such as the rebalance delay, are off. The
-# session is short, because a killed broker cannot register again before its old session has expired.
+# One node needs one replica of everything. Log cleaning, deletion and the abort of timed-out transactions run within
+# seconds, so that tests can wait for them; the first two look at all partitions each time, so not more often. Delays
+# that help with many clients, such as the rebalance delay, are off. The session is short, because a killed broker
+# cannot register again before its old session has expired.
 _SETTINGS: Final = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -53,8 +54,8 @@ _SETTINGS: Final = {
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.initial.task.delay.ms": "0",
-    "log.retention.check.interval.ms": "200",
-    "log.cleaner.backoff.ms": "200",
+    "log.retention.check.interval.ms": "5000",
+    "log.cleaner.backoff.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "log.cleaner.dedupe.buffer.size": "16777216",
     "broker.heartbeat.interval.ms": "300",
