@@ -87,8 +87,10 @@ ci: ## all that a change must pass: the checks, every test but the soak, and the
 	@mkdir -p data; git describe --always --abbrev=40 --dirty --exclude '*' > data/ci-passed
 	@echo "passed: $$(cat data/ci-passed)"
 
+# Ends with the modules of the tests compiled: each worker would do that, if they began at once.
 prepared: $(READY)
 	@$(MAKE) -j 1 java jars brokerjars connectjars serverjars s3jars s3server helm classes oldestspark
+	-@$(BIN)/python -m pytest --collect-only --quiet $(TESTS) tests/verify > /dev/null
 
 oldestspark: $(READY)
 	@$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars s3jars
