@@ -19,9 +19,17 @@ from flushtracker.status.http.metrics import metric_families
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
+from flushtracker.status.sink_status import SinkStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus
-from tests.support.random_status import random_capture, random_job, random_serve, random_snapshot, random_write
+from tests.support.random_status import (
+    random_capture,
+    random_job,
+    random_serve,
+    random_sink,
+    random_snapshot,
+    random_write,
+)
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 DOCUMENTS: Final[Mapping[str, tuple[type[Document], str]]] = {
@@ -30,6 +38,7 @@ DOCUMENTS: Final[Mapping[str, tuple[type[Document], str]]] = {
     "snapshot": (SnapshotStatus, "the snapshots' job"),
     "serve": (ServeStatus, "the HTTP server"),
     "capture": (CaptureStatus, "capture"),
+    "sink": (SinkStatus, "the feeder of Kafka sinks"),
 }
 """Kind and name of each document, by the file of its schema."""
 _PROGRAMS: Final[Mapping[str, Callable[[Random], ProgramStatus]]] = {
@@ -38,12 +47,13 @@ _PROGRAMS: Final[Mapping[str, Callable[[Random], ProgramStatus]]] = {
     "snapshot": random_snapshot,
     "serve": random_serve,
     "capture": random_capture,
+    "sink": random_sink,
 }
 _GROUPS: Final[Mapping[str, Collection[str]]] = {
     "Of all programs:": _PROGRAMS,
     "Of `track` and `write`:": ("track", "write"),
     "Of `snapshot`, and of `write` with `snapshot: auto`:": ("snapshot", "write"),
-    **{f"Of `{name}`:": (name,) for name in ("track", "write", "serve", "capture")},
+    **{f"Of `{name}`:": (name,) for name in ("track", "write", "serve", "capture", "sink")},
 }
 """The tables of metrics by the line before them: the programs that have all of its metrics, without those above."""
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -238,7 +238,7 @@ snapshot; 5 a Delta table; 6 Kafka; 7 PostgreSQL
     Command(
         "sink",
         "flushtracker.sinks.job.program",
-        "writer",
+        "status,writer",
         """\
 Write shapes to Kafka topics in Debezium's format, and notify what the sinks
 that read them have committed.

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from flushtracker.config.units import BYTES_FORM, DURATION_FORM
 
 Kind: TypeAlias = Literal["text", "duration", "size", "integer", "boolean", "texts", "options", "durations"]
-PROGRAMS: Final = ("track", "capture", "write", "snapshot", "serve")
+PROGRAMS: Final = ("track", "capture", "write", "snapshot", "serve", "sink")
 """Each has a section of its name, in the order of their ports."""
 
 
@@ -158,7 +158,7 @@ _ALL: Final = (
         "status.listen",
         "text",
         "127.0.0.1:9464",
-        "where `track` serves its status; `capture`, `write`, `snapshot` and `serve` have the next four ports",
+        "where `track` serves its status; `capture`, `write`, `snapshot`, `serve` and `sink` have the next five ports",
     ),
     *(
         _key(f"status.urls.{program}", "text", "-by `status.listen`", f"where others reach the status of `{program}`")

@@ -55,7 +55,7 @@ class OneFile:
         if self.has_files:
             if "kafka" in root:
                 raise root.error("files", f"is used instead of kafka, which is on line {self.lines['kafka']}")
-            self.off |= {"capture", "snapshot"}
+            self.off |= {"capture", "snapshot", "sink"}
 
     def section(self, path: str) -> YamlMapping:
         """A section with its defaults, also if the file lacks it; raises ``ConfigError`` if it is required."""
@@ -124,7 +124,8 @@ class OneFile:
         runs = self.section("snapshot").text("trigger").value != AVAILABLE_NOW and (
             not self.takes_snapshots or self.publishes_snapshots or "write" in self.off
         )
-        return tuple(name for name in PROGRAMS if name not in self.off and (name != "snapshot" or runs))
+        has = {"snapshot": runs, "sink": not self.lacks("sink")}
+        return tuple(name for name in PROGRAMS if name not in self.off and has.get(name, True))
 
     def status(self, program: str) -> StatusConfig | None:
         """Where a program serves its status, and those of the others; ``None`` if it serves none."""
@@ -157,7 +158,7 @@ class OneFile:
                 raise ConfigError(f"the environment variable {STATUS_PORT_VARIABLE} is not a port")
             port = int(chosen)
         if port > _MOST_PORT:
-            raise status.wrong("listen", f"a port of at most {_MOST_PORT}: the programs have the next four, too")
+            raise status.wrong("listen", f"a port of at most {_MOST_PORT}: the programs have the next five, too")
         return host, port + PROGRAMS.index(program) if port else 0
 
     def _section(self, path: str) -> YamlMapping:

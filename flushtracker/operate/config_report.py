@@ -27,6 +27,7 @@ _READERS: Final[Mapping[str, Callable[[Path], object]]] = {
     "write": load_write_config,
     "snapshot": load_snapshot_config,
     "serve": load_serve_config,
+    "sink": load_feed_config,
 }
 
 
@@ -39,10 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     for program in PROGRAMS:
         if program == "snapshot" and program not in file.off and file.publishes_snapshots:
             read_tables(file, connections=2)
-        elif program not in file.off:
+        elif program not in file.off and not file.lacks(program):
             _READERS[program](arguments.config)
-    if not file.lacks("sink"):
-        load_feed_config(arguments.config)
     sys.stdout.write(f"{arguments.config}: {', '.join(file.programs)}\n")
     lines = [
         (label, "…" if _SECRET.search(label) else value, source)

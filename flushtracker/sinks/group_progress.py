@@ -157,7 +157,7 @@ class GroupProgress:
                 raise self._lost(partition, now)
         self._losses = tuple(
             RecordLoss(lag.group, lag.partition, lag.position, begin)
-            for lag in self._lags()
+            for lag in self.lags()
             if (begin := look.begins.get(lag.partition, 0)) > lag.position
         )
         lost = {(loss.group, loss.partition) for loss in self._losses}
@@ -191,7 +191,7 @@ class GroupProgress:
                     raise AssertionError(f"{span} of partition {partition} overlaps, or ends after the last one")
                 reached[partition] = span.end
 
-    def _lags(self) -> Iterator[GroupLag]:
+    def lags(self) -> Iterator[GroupLag]:
         """For each group and partition with records to be read, the first of them and the end."""
         spans: dict[int, list[Span]] = {}
         for mark in self._marks:

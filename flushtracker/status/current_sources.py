@@ -6,6 +6,7 @@ from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
+from flushtracker.status.sink_status import SinkStatus
 from flushtracker.wal.source_name import SourceName, successors
 
 
@@ -21,7 +22,7 @@ def current(names: Iterable[str]) -> set[str]:
 
 def unretired_sources(status: ProgramStatus) -> set[str]:
     """The sources of a program that are not retired by another one."""
-    if isinstance(status, CaptureStatus | ServeStatus):
+    if isinstance(status, CaptureStatus | ServeStatus | SinkStatus):
         return set() if status.source is None else {status.source}
     if isinstance(status, JobStatus):
         return {source.source for source in status.sources if source.retired_by is None}

@@ -15,6 +15,7 @@ _AckKind = Literal["transaction_open", "source_set_aside", "acks_unreadable", "a
 _WriterKind = Literal["writers_not_ready", "writers_batch_long", "writers_behind", "writers_gap", "upkeep_failing"]
 _SnapshotKind = Literal["snapshots_blocked", "snapshots_stuck", "snapshots_failing", "snapshots_not_taken"]
 _OtherKind = Literal["program_silent", "serve_not_ready", "serve_errors", "serve_tail"]
+_SinkKind = Literal["sink_waits", "sink_lost"]
 _LimitKind = Literal["max_retained", "max_age", "restart_lsn_held", "nothing_to_confirm"]
 _UpgradeKind = Literal[
     "upgrade_on_standby",
@@ -26,7 +27,16 @@ _UpgradeKind = Literal[
     "upgrade_not_sealed",
 ]
 Kind: TypeAlias = Literal[
-    _SlotKind, _CaptureKind, _JobKind, _AckKind, _WriterKind, _SnapshotKind, _OtherKind, _LimitKind, _UpgradeKind
+    _SlotKind,
+    _CaptureKind,
+    _JobKind,
+    _AckKind,
+    _WriterKind,
+    _SnapshotKind,
+    _OtherKind,
+    _SinkKind,
+    _LimitKind,
+    _UpgradeKind,
 ]
 """What is wrong, for programs; ``shapes_held`` is only on the page."""
 
@@ -45,7 +55,7 @@ _SECTIONS: Final[Mapping[Kind, str]] = {
     "source_set_aside": "flushtrackergap",
     **dict.fromkeys(("batch_long", "job_behind", "transaction_open"), _SEE),
     **dict.fromkeys(("restart_lsn_held", "nothing_to_confirm"), "the-disk-is-filling"),
-    "shapes_held": "flushtrackerackstuck",
+    **dict.fromkeys(("shapes_held", "sink_waits", "sink_lost"), "flushtrackerackstuck"),
     "shapes_ended": "flushtrackershapeended",
     "shapes_evicted": "flushtrackershapeevicted",
     "shapes_refused": "flushtrackershapesrefused",

@@ -13,6 +13,7 @@ from flushtracker.status.finding import BATCH_MS, RECORDS_BEHIND, WRONG, Finding
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.shapes_remedy import shapes_command
+from flushtracker.status.sink_status import SinkStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
 
@@ -25,6 +26,8 @@ _LONG_BATCH: Final = (
 MOST_ERRORS: Final = 0.05
 """The share of errors among the answers above which it is reported: clients retry a request that got a 503."""
 _NAMED: Final = 3
+_HOLDS_MS: Final = 30_000
+"""A consumer group that keeps up commits more often."""
 
 
 def program_findings(status: ProgramStatus, config_arguments: Sequence[str] = ()) -> Iterator[Finding]:
@@ -46,6 +49,8 @@ def program_findings(status: ProgramStatus, config_arguments: Sequence[str] = ()
         yield from _snapshots(status)
     elif isinstance(status, ServeStatus):
         yield from _serving(status)
+    elif isinstance(status, SinkStatus):
+        yield from _feeding(status, config_arguments)
 
 
 def _ended(status: CaptureStatus, config_arguments: Sequence[str]) -> Iterator[Finding]:
@@ -131,6 +136,23 @@ def _serving(status: ServeStatus) -> Iterator[Finding]:
         text = f"clients of the HTTP server get changes from the log alone: {status.tail.problem}"
         remedy = "see that reason: the brokers, or kafka in its configuration; it goes on by itself"
         yield Finding("others", "serve_tail", text, remedy)
+
+
+def _feeding(status: SinkStatus, config_arguments: Sequence[str]) -> Iterator[Finding]:
+    for shape in status.shapes:
+        for each in shape.groups:
+            held_ms = _age_ms(each.holds_since_ms, status.at_ms)
+            if each.lost_partitions:
+                text = f"records of topic {shape.topic} were deleted before the group {each.group} had read them, so "
+                text += f"shape {shape.shape_id} is never flushed past them"
+                command = shapes_command("resync", config_arguments, [shape.shape_id])
+                remedy = f"give the shape another topic in sink.topics, and begin it again: {command}"
+                yield Finding("others", "sink_lost", text, remedy, is_failure=True, exit_code=WRONG)
+            elif held_ms > _HOLDS_MS:
+                text = f"shape {shape.shape_id} waits for the consumer group {each.group}, which has not committed for "
+                text += f"{seconds_text(held_ms / 1000)} and has {each.unread:,} records of topic {shape.topic} to read"
+                remedy = "start the sink that reads as that group, or see its log; or take the group out of sink.topics"
+                yield Finding("others", "sink_waits", text, remedy)
 
 
 def _stuck(kind: Kind, text: str, remedy: str) -> Finding:

@@ -10,10 +10,11 @@ from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.document import VERSION, lsn_from_json
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.serve_status import ServeStatus
+from flushtracker.status.sink_status import SinkStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus
 
-ProgramStatus: TypeAlias = JobStatus | WriteStatus | SnapshotStatus | ServeStatus | CaptureStatus
+ProgramStatus: TypeAlias = JobStatus | WriteStatus | SnapshotStatus | ServeStatus | CaptureStatus | SinkStatus
 
 _INTEGERS: Final = range(-(2**63), 2**64)
 """JSON has no limit, but our arithmetic has. LSNs have 64 bits; ``safe_wal_size`` may be negative."""

@@ -12,6 +12,7 @@ from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.document import StatusObject
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
+from flushtracker.status.sink_status import SinkStatus
 from flushtracker.status.snapshot_status import AttemptStatus, ShapeFailure, SnapshotStatus
 from flushtracker.status.write_status import WriteStatus
 
@@ -56,6 +57,11 @@ def random_snapshot(rng: Random) -> SnapshotStatus:
 def random_serve(rng: Random) -> ServeStatus:
     """A document of the HTTP server, likewise."""
     return _random(rng, ServeStatus)
+
+
+def random_sink(rng: Random) -> SinkStatus:
+    """A document of the feeder of Kafka sinks, likewise."""
+    return _random(rng, SinkStatus)
 
 
 def random_failure(rng: Random, shape_id: str) -> ShapeFailure:

@@ -9,6 +9,7 @@ from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedS
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus, parse_status
 from flushtracker.status.serve_status import AnswerCount, ServeStatus, TailStatus
+from flushtracker.status.sink_status import SinkGroup, SinkShape, SinkStatus
 from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, SnapshotStatus, TableStatus
 from flushtracker.status.write_status import (
     Failure,
@@ -142,6 +143,14 @@ def shapes_served(now_ms: int, **fields: Any) -> ServeStatus:
         tail=TailStatus(lag_ms=9, records=90_000, skipped_records=60_000, answers=40_000, memory_bytes=1_000_000),
     )
     return structs.replace(status, **fields)
+
+
+def feeding(now_ms: int, *, held_ms: int | None = None, lost: int = 0) -> SinkStatus:
+    """The feeder of Kafka sinks, with a group that keeps up and one that may not."""
+    since_ms = None if held_ms is None else now_ms - held_ms
+    groups = SinkGroup("search"), SinkGroup("store", 0 if held_ms is None else 1_200, since_ms, lost)
+    shape = SinkShape("orders", "app.public.orders", flushed_lsn=_LAST_SEEN, groups=groups)
+    return SinkStatus(now_ms, now_ms - 7_200_000, SOURCE, now_ms - 400, 17, now_ms - 900, (shape,))
 
 
 def _job(now_ms: int, source: SourceStatus) -> JobStatus:

@@ -133,3 +133,12 @@ def test_values_that_are_wrong_are_refused(values: dict[str, object], problem: s
     done = _helm("template", "x", _CHART, "--values", str(_VALUES), "--values", _file(tmp_path, values))
     assert done.returncode == 1
     assert problem in done.stderr
+
+
+def test_kafka_sinks_add_their_program(tmp_path: Path) -> None:
+    """Where the configuration has the section, and only there."""
+    topics = {"orders": {"topic": "app.public.orders", "groups": ["store"]}}
+    with_sink = yaml.safe_load(_VALUES.read_text())
+    with_sink["config"] = {**with_sink.get("config", {}), "sink": {"topics": topics}}
+    found = Manifests(_rendered("--values", _file(tmp_path, with_sink)))
+    assert found.programs == {*Manifests(_rendered("--values", str(_VALUES))).programs, "sink"}

@@ -10,11 +10,17 @@ from flushtracker.status.document import replace
 from flushtracker.status.finding import Finding
 from flushtracker.status.program_findings import program_findings
 from flushtracker.status.serve_status import ServeStatus
+from flushtracker.status.sink_status import SinkStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
 from flushtracker.wal.lsn import format_lsn
 
-_NAMES: Final = {"write": "the writers' job", "snapshot": "the snapshots' job", "serve": "the HTTP server"}
+_NAMES: Final = {
+    "write": "the writers' job",
+    "snapshot": "the snapshots' job",
+    "serve": "the HTTP server",
+    "sink": "the feeder of Kafka sinks",
+}
 
 
 def other_findings(overview: Overview) -> Iterator[Finding]:
@@ -79,7 +85,8 @@ def _silent(overview: Overview) -> tuple[str, str]:
     known = {status.program for status in found}
     if any(isinstance(status, WriteStatus) and status.snapshots is not None for status in found):
         known.add("snapshot")
-    names = [name for name in _NAMES if name not in known] or list(_NAMES)
+    # Most configurations have no Kafka sinks.
+    names = [name for name in _NAMES if name not in known and name != "sink"] or ["sink"]
     return " or ".join(_NAMES[name] for name in names), " or ".join(f"flushtracker {name}" for name in names)
 
 
@@ -92,6 +99,8 @@ def other_lines(overview: Overview) -> Iterator[str]:
             yield "   ".join(_snapshots(answer.value))
         elif isinstance(answer.value, ServeStatus):
             yield "   ".join(_serving(answer.value))
+        elif isinstance(answer.value, SinkStatus):
+            yield "   ".join(_feeding(answer.value))
 
 
 def _writing(overview: Overview, status: WriteStatus) -> Iterator[str]:
@@ -137,6 +146,17 @@ def _serving(status: ServeStatus) -> Iterator[str]:
     yield f"{status.recent_answers:,} answers in the last minute"
     if status.recent_errors:
         yield f"{status.recent_errors:,} errors"
+
+
+def _feeding(status: SinkStatus) -> Iterator[str]:
+    yield f"sink: {len(status.shapes):,} shapes"
+    for shape in status.shapes:
+        if shape.waits_for_snapshot:
+            yield f"{shape.shape_id} waits for its snapshot"
+        for each in shape.groups:
+            if each.holds_since_ms is not None:
+                since = seconds_text(max(0, status.at_ms - each.holds_since_ms) / 1000)
+                yield f"{shape.shape_id} waits for {each.group}: {each.unread:,} records, since {since}"
 
 
 def _ago(at_ms: int | None, now_ms: int) -> str:

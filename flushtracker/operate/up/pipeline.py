@@ -38,7 +38,7 @@ from flushtracker.wal.lsn import format_lsn
 
 STEP_S: Final = 1.0
 """The time between two steps."""
-_STOP_ORDER: Final = ("serve", "jobs", "write", "snapshot", "track", "capture")
+_STOP_ORDER: Final = ("serve", "sink", "jobs", "write", "snapshot", "track", "capture")
 _OPTIONS: Final = {"capture": ("--create",)}
 _LOCAL: Final = "local"
 """The folder beside the configuration with the data of local services."""

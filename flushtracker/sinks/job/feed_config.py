@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flushtracker.config.one_file import read_config
+from flushtracker.config.status_config import StatusConfig
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.kafka.kafka_config import KafkaConfig, read_kafka
 
@@ -34,6 +35,7 @@ class FeedConfig:
     state_topic: str
     topics: Mapping[str, SinkTopic]
     source: str | None = None
+    status: StatusConfig | None = None
 
 
 def load_feed_config(path: Path) -> FeedConfig:
@@ -56,6 +58,7 @@ def load_feed_config(path: Path) -> FeedConfig:
         state_topic=file.topic("sinks"),
         topics=found,
         source=None if source is None else source.value,
+        status=file.status("sink"),
     )
 
 

@@ -26,6 +26,7 @@ from flushtracker.sinks.debezium_records import SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
 from flushtracker.sinks.job.feed_config import FeedConfig, SinkTopic
 from flushtracker.sinks.job.feed_log import FeedLog
+from flushtracker.sinks.job.live_sink_status import LiveSinkStatus
 from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.sinks.job.sink_registry import SinkRegistry
 from flushtracker.sinks.job.stored_feeds import read_stored
@@ -68,7 +69,7 @@ class SinkFeeder:
         self._held: dict[_Shape, tuple[int, int]] = {}
         self._ignored: set[tuple[str, str, int]] = set()
         self._changed: dict[_Shape, ShapeFeed] = {}
-        self._log = FeedLog()
+        self._log, self.live = FeedLog(), LiveSinkStatus()
         self._changes = ChangesReader(kafka, kafka.topics.shape_changes, positions)
 
     def run(self, must_stop: Callable[[], bool]) -> None:
@@ -89,6 +90,7 @@ class SinkFeeder:
                 due_registry = now + _REGISTRY_S
             if now >= due_look:
                 self._look()
+                self.live.looked(self._feeds.values())
                 due_look = now + self._config.poll_ms / 1000
             if now >= due_log:
                 self._log.waiting(self._feeds.values())
@@ -205,6 +207,7 @@ class SinkFeeder:
             positions[partition] = min(offset, positions[partition])
         self._producer.publish(state, POSITIONS_KEY, StoredPositions(positions).to_json(), partition=0)
         self._producer.commit()
+        self.live.committed()
         for feed in self._changed.values():
             self._notify(feed)
         self._changed = {}

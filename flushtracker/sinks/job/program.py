@@ -13,6 +13,7 @@ from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung
 from flushtracker.sinks.job.feed_config import FeedConfig, load_feed_config
 from flushtracker.sinks.job.feeder import SinkFeeder
+from flushtracker.status.http.status_server import serving
 
 STOP_TIMEOUT_S: Final = 60.0
 
@@ -26,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     exit_if_hung("flushtracker sink", stop.is_set, STOP_TIMEOUT_S, arguments.log_format)
     require_topics(config.kafka, (SHAPES, SHAPE_CHANGES, FLUSHES))
     partitions = _ready_topics(config)
-    with closing(SinkFeeder(config, partitions)) as feeder:
+    with closing(SinkFeeder(config, partitions)) as feeder, serving(config.status, feeder.live.read):
         feeder.run(stop.is_set)
     return 0
 

@@ -51,7 +51,7 @@ EXTRAS: Final = {
     "flushtracker.shape_log.write.program": _SPARK,
     "flushtracker.operate.jobs.program": _SPARK,
     "flushtracker.shape_log.snapshot.program": {*_SPARK, "psycopg"},
-    "flushtracker.sinks.job.program": _KAFKA,
+    "flushtracker.sinks.job.program": {*_KAFKA, "uvicorn"},
     "flushtracker.capture.program": {*_CAPTURE, "uvicorn"},
     "flushtracker.operate.topics": _KAFKA,
     "flushtracker.operate.init.program": _CAPTURE,

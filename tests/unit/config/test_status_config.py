@@ -20,7 +20,7 @@ ALONE = "capture: false\nwrite: false\nserve: false\n"
         ("127.0.0.1:9464", "127.0.0.1", 9464),
         ("localhost:0", "localhost", 0),
         ("[::1]:9464", "::1", 9464),
-        ("[fe80::1%eth0]:65531", "fe80::1%eth0", 65_531),
+        ("[fe80::1%eth0]:65530", "fe80::1%eth0", 65_530),
         ("${HOST}:9464", "10.0.0.7", 9464),
     ],
 )
@@ -47,9 +47,9 @@ def test_other_addresses_are_refused_with_their_place(tmp_path: Path, listen: st
 
 
 def test_ports_of_all_programs_must_exist(tmp_path: Path) -> None:
-    message = FILE.refusal(tmp_path, 'status: {listen: "h:65532"}\n')
+    message = FILE.refusal(tmp_path, 'status: {listen: "h:65531"}\n')
     assert message == (
-        "job.yaml line 1: status.listen is 'h:65532', not a port of at most 65531: the programs have the next four, too"
+        "job.yaml line 1: status.listen is 'h:65531', not a port of at most 65530: the programs have the next five, too"
     )
 
 

@@ -23,7 +23,7 @@ from tests.support.status_pages import HELD, IDLE, NOW_MS, job_status
 
 FOLDER: Final = Path(flushtracker.__file__).parents[1] / "docs"
 SCHEMA: Final[dict[str, Any]] = json.loads((FOLDER / "schemas" / "status_command.json").read_text())
-NAMES: Final = [f"status_{program}.json" for program in ("job", "write", "snapshot", "serve", "capture")]
+NAMES: Final = [f"status_{program}.json" for program in ("job", "write", "snapshot", "serve", "capture", "sink")]
 DOCUMENTS: Final = [
     (name, Resource.from_contents(json.loads((FOLDER / "schemas" / name).read_text()))) for name in NAMES
 ]

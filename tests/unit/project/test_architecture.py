@@ -69,7 +69,9 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
             *("shape_log.table", "spark", "status.http", "tracking.acks"),
         }
     ),
-    "sinks.job": frozenset({"config", "errors", "events", "kafka", "process", "shape_log", "sinks", "wal"}),
+    "sinks.job": frozenset(
+        {*("config", "errors", "events", "kafka", "process", "shape_log", "sinks", "status", "status.http", "wal")}
+    ),
     "serve": frozenset({*PURE, "delta", "kafka", "process", "shape_log.table", "status.http"}),
     "operate": frozenset({*PURE, "capture", "kafka", "process", "shape_log.table", "sinks.job"}),
     "operate.report": frozenset({*PURE, "event_files", "tracking.acks"}),

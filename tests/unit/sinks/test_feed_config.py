@@ -22,6 +22,8 @@ def test_defaults_follow_from_the_file(tmp_path: Path) -> None:
     assert config.topics == {"orders": SinkTopic("app.public.orders", ("clickhouse", "search"), 1)}
     assert (config.writer, config.name, config.database, config.source) == ("kafka", "flushtracker", "", None)
     assert (config.poll_ms, config.state_topic) == (500, "app.sinks")
+    assert config.status is not None
+    assert config.status.listen_port == 9469
 
 
 def test_everything_can_be_set(tmp_path: Path) -> None:

@@ -15,10 +15,18 @@ from flushtracker.status.http.metrics import metrics
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus, parse_status
 from flushtracker.status.serve_status import ServeStatus
+from flushtracker.status.sink_status import SinkStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus
 from tests.status_schemas import files
-from tests.support.random_status import random_capture, random_job, random_serve, random_snapshot, random_write
+from tests.support.random_status import (
+    random_capture,
+    random_job,
+    random_serve,
+    random_sink,
+    random_snapshot,
+    random_write,
+)
 
 DOCS: Final = Path(__file__).parents[3] / "docs"
 PAGE: Final = (DOCS / "status.md").read_text()
@@ -28,6 +36,7 @@ TITLES: Final = {
     "snapshot": "the snapshots' job",
     "serve": "the HTTP server",
     "capture": "capture",
+    "sink": "the feeder of Kafka sinks",
 }
 SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     name: json.loads((DOCS / "schemas" / f"status_{name}.json").read_text()) for name in TITLES
@@ -38,6 +47,7 @@ DOCUMENTS: Final[dict[str, Callable[[Random], ProgramStatus]]] = {
     "snapshot": random_snapshot,
     "serve": random_serve,
     "capture": random_capture,
+    "sink": random_sink,
 }
 FIRST: Final[dict[str, ProgramStatus]] = {
     "job": JobStatus(0, 0, is_ready=False),
@@ -45,6 +55,7 @@ FIRST: Final[dict[str, ProgramStatus]] = {
     "snapshot": SnapshotStatus(0, 0),
     "serve": ServeStatus(0, 0),
     "capture": CaptureStatus(0, 0, None, is_connected=False),
+    "sink": SinkStatus(0, 0),
 }
 
 

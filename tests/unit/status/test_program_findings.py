@@ -29,7 +29,7 @@ from tests.support.random_status import (
     random_snapshot,
     random_write,
 )
-from tests.support.sample_status import shapes_served, snapshotting, writing
+from tests.support.sample_status import feeding, shapes_served, snapshotting, writing
 from tests.support.slot_overviews import NO_JOB, overview, source
 from tests.support.status_pages import ACK, HOLDER, NOW_MS, SEEN, SOURCE
 
@@ -227,6 +227,27 @@ def test_a_program_that_is_silent_is_named_by_those_that_answer() -> None:
     # Where the writers' job takes the snapshots, no other one does.
     server = asked((WRITERS, writing(NOW_MS)), (SERVE, None))
     assert problems(server)["program_silent"] == (f"the HTTP server {SERVE} {SILENT}", 8)
+
+
+def test_a_kafka_sink_names_the_group_that_holds_a_shape() -> None:
+    """At once in its line; as a finding if it has not committed for longer than a sink that keeps up."""
+    url = "http://127.0.0.1:9469"
+    assert "sink: 1 shapes" in lines(asked((url, feeding(NOW_MS))))
+    assert "sink: 1 shapes   orders waits for store: 1,200 records, since 2.0 s" in lines(
+        asked((url, feeding(NOW_MS, held_ms=2_000)))
+    )
+    assert "sink_waits" not in problems(asked((url, feeding(NOW_MS, held_ms=30_000))))
+    text = "shape orders waits for the consumer group store, which has not committed for 40.0 s and has 1,200 records "
+    text += f"of topic app.public.orders to read ({url})"
+    assert problems(asked((url, feeding(NOW_MS, held_ms=40_000))))["sink_waits"] == (text, 0)
+
+
+def test_records_that_a_group_cannot_read_any_more_are_wrong() -> None:
+    url = "http://127.0.0.1:9469"
+    found = asked((url, feeding(NOW_MS, held_ms=40_000, lost=1)))
+    text = "records of topic app.public.orders were deleted before the group store had read them, so shape orders is "
+    assert problems(found)["sink_lost"] == (f"{text}never flushed past them ({url})", 1)
+    assert "flushtracker resync orders" in "".join(lines(found))
 
 
 TOGETHER: Final = source(

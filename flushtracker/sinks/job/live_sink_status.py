@@ -1,0 +1,54 @@
+"""``LiveSinkStatus``: the status of the running program, readable from any thread without a lock."""
+
+from collections.abc import Collection
+
+from flushtracker.process.clock import now_ms
+from flushtracker.sinks.job.shape_feed import ShapeFeed
+from flushtracker.status.document import replace
+from flushtracker.status.sink_status import SinkGroup, SinkShape, SinkStatus
+
+
+class LiveSinkStatus:
+    """The loop tells it what has happened."""
+
+    def __init__(self) -> None:
+        at_ms = now_ms()
+        self._last = SinkStatus(at_ms, at_ms)
+        self._since: dict[tuple[str, str], tuple[dict[int, int], int]] = {}
+
+    def read(self) -> SinkStatus:
+        return replace(self._last, at_ms=now_ms())
+
+    def committed(self) -> None:
+        self._last = replace(self._last, transactions=self._last.transactions + 1, transaction_at_ms=now_ms())
+
+    def looked(self, feeds: Collection[ShapeFeed]) -> None:
+        sources = {feed.source for feed in feeds}
+        at_ms, source = now_ms(), sources.pop() if len(sources) == 1 else None
+        shapes = tuple(self._shape(feed, at_ms) for feed in feeds)
+        self._last = replace(self._last, looked_at_ms=at_ms, source=source, shapes=shapes)
+
+    def _shape(self, feed: ShapeFeed, at_ms: int) -> SinkShape:
+        progress = feed.progress
+        unread, lost = dict.fromkeys(progress.counted, 0), dict.fromkeys(progress.counted, 0)
+        for lag in progress.lags():
+            unread[lag.group] += lag.end - lag.position
+        for loss in progress.losses:
+            lost[loss.group] += 1
+        holders = {lag.group for lag in progress.holders()}
+        groups = tuple(
+            SinkGroup(group, unread[group], self._held_since(feed, group, at_ms, group in holders), lost[group])
+            for group in progress.counted
+        )
+        flushed = None if progress.flushed is None else progress.flushed.tx_offset
+        return SinkShape(feed.shape_id, feed.topic, feed.needs_snapshot, flushed, groups)
+
+    def _held_since(self, feed: ShapeFeed, group: str, at_ms: int, holds: bool) -> int | None:  # noqa: FBT001
+        """Since when it has committed nothing while something is to be read."""
+        key, counted = (feed.topic, group), dict(feed.progress.counted[group])
+        before = self._since.pop(key, None)
+        if not holds:
+            return None
+        since_ms = before[1] if before is not None and before[0] == counted else at_ms
+        self._since[key] = counted, since_ms
+        return since_ms

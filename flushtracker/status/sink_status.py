@@ -1,0 +1,53 @@
+"""``SinkStatus``: what `flushtracker sink` reports: the groups of each shape, and which of them holds it."""
+
+from typing import Annotated
+
+from flushtracker.status.document import Document, Lsn, Natural, StatusObject, about, age, counter, gauge
+
+
+class SinkGroup(StatusObject, frozen=True):
+    """A consumer group of a shape's topic."""
+
+    group: Annotated[str, about("the group")]
+    unread: Annotated[
+        Natural, gauge("sink_group_unread", "Kafka offsets up to the last record, from what it has committed")
+    ] = 0
+    holds_since_ms: Annotated[
+        Natural | None,
+        age("sink_group_holds_seconds", "since when it holds the shape without a commit; `null` if it does not"),
+    ] = None
+    lost_partitions: Annotated[
+        Natural,
+        gauge("sink_group_lost_partitions", "partitions in which records were deleted that it had not read"),
+    ] = 0
+
+
+class SinkShape(StatusObject, frozen=True, rename={"shape_id": "shape"}):
+    """A shape that is written to a topic."""
+
+    shape_id: Annotated[str, about("the shape's id")]
+    topic: Annotated[str, about("its topic")]
+    waits_for_snapshot: Annotated[bool, about("whether its changes wait for its snapshot")] = False
+    flushed_lsn: Annotated[
+        Lsn | None, about("the last commit that all groups have read since the start; `null` before the first")
+    ] = None
+    groups: Annotated[tuple[SinkGroup, ...], about("its groups")] = ()
+
+
+class SinkStatus(Document, frozen=True, tag="sink"):
+    """What the program that feeds Kafka sinks says of itself."""
+
+    source: Annotated[str | None, about("whose shapes these are; `null` if there are none, or of several sources")] = (
+        None
+    )
+    looked_at_ms: Annotated[
+        Natural | None,
+        gauge("sink_look_timestamp_seconds", "when it last looked at what the groups have committed; `null` before"),
+    ] = None
+    transactions: Annotated[Natural, counter("sink_transactions", "transactions of records that were committed")] = 0
+    transaction_at_ms: Annotated[Natural | None, about("when the last one was; `null` before the first")] = None
+    shapes: Annotated[tuple[SinkShape, ...], about("the shapes that are written")] = ()
+
+    @property
+    def not_ready_because(self) -> str | None:
+        return None if self.looked_at_ms is not None else "it has not looked at what the groups have committed yet"
