@@ -110,12 +110,12 @@ class DebeziumRecords:
         return not (item.value or {}).keys() - self._converters.keys()
 
     def _images(self, item: LogItem, value: Row) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        if item.operation == "insert":
-            return None, self._sent(value)
         if item.operation == "delete":
             return self._known(value), None
+        after, old = self._sent(value), item.old_value or {}
+        before = {name: json_value(self._converters[name], old[name], name) for name in old if name in after}
         # Without the old row, as with REPLICA IDENTITY DEFAULT, there are no old values.
-        return self._sent({**value, **item.old_value}) if item.old_value else None, self._sent(value)
+        return {**after, **before} if old else None, after
 
     def _sent(self, row: Row) -> dict[str, Any]:
         return {

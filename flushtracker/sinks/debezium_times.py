@@ -71,7 +71,7 @@ def _iso_date(ordinal: int) -> str:
     shifted = date.fromordinal(day + _YEAR_2000)
     year = shifted.year + 400 * cycles
     sign, width = ("-", 4) if year < 0 else ("+", 0) if year > 9_999 else ("", 4)
-    return f"{sign}{abs(year):0{width}d}-{shifted:%m-%d}"
+    return f"{sign}{abs(year):0{width}d}-{shifted.month:02d}-{shifted.day:02d}"
 
 
 def timetz(text: str) -> str:
