@@ -14,7 +14,7 @@ import pytest
 
 from examples.connect.two_stores import SHAPES, TwoStores
 from tests.support.processes import run_to_end
-from tests.support.seeds import seeds
+from tests.support.seeds import every, seeds
 
 ROOT: Final = Path(__file__).parents[2]
 _STEPS: Final = 40
@@ -32,10 +32,11 @@ _CHANGES: Final = (
 )
 
 
+@every(3, 0)
 def test_example_shows_the_slot_waiting_for_connect() -> None:
     """As its README says; by name, until Connect is back."""
     command = [sys.executable, "-m", "examples.connect.two_stores"]
-    done = run_to_end(command, cwd=ROOT, timeout=580)
+    done = run_to_end(command, cwd=ROOT, timeout=1000)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "killing Connect" in done.stdout
     for shape in SHAPES:
@@ -84,6 +85,7 @@ def _kill(program: str, config: Path) -> None:
                 os.kill(int(folder.name), signal.SIGKILL)
 
 
+@every(3, 1)
 @pytest.mark.parametrize("seed", seeds(1))
 def test_slot_is_never_confirmed_past_the_stores_under_kills(stores: TwoStores, seed: int) -> None:
     """Kills of Connect, ``sink`` and capture. In the end both stores equal their queries."""
