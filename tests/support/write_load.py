@@ -7,7 +7,7 @@ from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_transactions import Transactions
 from tests.support.write_folder import WriteFolder
 
-FILES = 4
+FILES = 3
 
 
 class Load:
