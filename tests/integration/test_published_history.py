@@ -22,6 +22,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from tests.support.brokers import Broker
 from tests.support.capture_rig import DEADLINE_S, ROOT, CaptureRig, shape
 from tests.support.published_snapshots import PublishingRig, publishing_rig
+from tests.support.seeds import seeds
 from tests.support.snapshot_judge import judge, transactions
 from tests.support.snapshot_workload import NAMES, TABLES, Workload
 from tests.support.waiting import wait_until
@@ -100,7 +101,7 @@ def define(rig: CaptureRig, count: int) -> list[str]:
     return [each["id"] for each in added]
 
 
-@pytest.mark.parametrize("seed", range(_SEEDS))
+@pytest.mark.parametrize("seed", seeds(_SEEDS))
 def test_every_state_of_a_writer_is_one_of_the_table(publishing: PublishingRig, seed: int) -> None:
     """Whatever is killed: the job in the middle of attempts, and the writer. In the end its rows are the queries'."""
     rng, rig, processes = random.Random(seed), publishing.rig, Processes(publishing)  # noqa: S311  repeatable
