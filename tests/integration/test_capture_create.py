@@ -1,5 +1,6 @@
 """``flushtracker capture --create``: what it creates, and that a refusal leaves no slot that keeps WAL."""
 
+import re
 import signal
 from contextlib import closing
 
@@ -10,9 +11,10 @@ from flushtracker.errors import SlotError
 from flushtracker.events.topic_rules import ROLES
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres.connection import rows
+from flushtracker.postgres.connection import connect, rows
 from flushtracker.postgres.publication import Publication
-from flushtracker.postgres.slot import create_slot
+from flushtracker.postgres.slot import create_slot, system_identifier
+from flushtracker.postgres.upgrade_seal import create_seal
 from tests.support.capture_rig import ROOT, CaptureRig, RigOn, shape
 from tests.support.kafka_streams import create_topic
 
@@ -53,6 +55,32 @@ def test_everything_is_created_once_and_found_the_second_time(rig: CaptureRig) -
     ]
     assert create(rig) == 0, rig.log()
     assert rig.log().count("created ") == 3
+
+
+_CATALOG = """
+SELECT 'slot', slot_name FROM pg_replication_slots UNION ALL SELECT 'publication', pubname FROM pg_publication
+UNION ALL SELECT 'trigger', evtname FROM pg_event_trigger UNION ALL SELECT 'trigger', tgname FROM pg_trigger
+UNION ALL SELECT 'schema', nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg\\_t%'
+UNION ALL SELECT 'function', proname FROM pg_proc WHERE oid >= 16384
+UNION ALL SELECT relkind::text, relname || relreplident::text FROM pg_class WHERE oid >= 16384 AND relnamespace <> 99
+"""
+
+
+def test_nothing_is_left_in_a_database_that_it_was_taken_out_of(rig: CaptureRig) -> None:
+    """By the statements of the page, also of a slot that was sealed for an upgrade."""
+    before = sorted(rig.server.execute(_CATALOG))
+    assert create(rig) == 0
+    with closing(connect(rig.server.options)) as connection:
+        create_seal(connection, "shapes", system_identifier(connection))
+    found = rig.server.execute(_CATALOG)
+    assert len(found) > len(before) + 2
+    page = (ROOT / "docs" / "operating.md").read_text().partition("\n## Taking it out of a database\n")[2]
+    (block,) = re.findall(r"```sql\n(.*?)```", page.partition("\n## ")[0], re.DOTALL)
+    statements = re.sub(
+        r"'flushtracker'|PUBLICATION flushtracker", lambda name: name[0].replace("flushtracker", "shapes"), block
+    )
+    rig.server.execute(*statements.strip().splitlines())
+    assert sorted(rig.server.execute(_CATALOG)) == before
 
 
 def test_the_topics_for_snapshots_are_created_where_these_are_published(rig: CaptureRig) -> None:
