@@ -91,3 +91,12 @@ def test_runbook_has_a_section_for_each_alert_and_no_other() -> None:
     for section in re.split(r"^### ", alerts, flags=re.MULTILINE)[1:]:
         parts = re.findall(r"^\*\*(It means|Look at|Do)\*\*", section, re.MULTILINE)
         assert parts == ["It means", "Look at", "Do"], section.splitlines()[0]
+
+
+def test_operating_lists_the_alerts_for_a_call_at_night() -> None:
+    page = (_ROOT / "docs" / "operating.md").read_text()
+    (listed,) = re.findall(r"for a call at night:\s(.*?)\. Set", page, re.DOTALL)
+    critical = [
+        rule["alert"].removeprefix("Flushtracker") for rule in _RULES if rule["labels"]["severity"] == "critical"
+    ]
+    assert re.findall(r"\w+", listed.replace("Flushtracker", "").replace(" and ", " ")) == critical
