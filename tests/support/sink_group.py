@@ -27,9 +27,13 @@ class SinkGroup:
         self.snapshot: list[str] = []
         self.operations: list[str] = []
         self._consumer: Consumer | None = None
+        self._is_committed = True
 
     def step(self, most: int = 500, *, commits: bool = True) -> int:
-        """Store the next records, at most this many; a crash before the commit leaves them to be read again."""
+        """Store the next records, at most this many; a crash before the commit leaves them to be read again.
+
+        What an earlier step has not committed is committed, too: nothing more may come until then.
+        """
         if self._consumer is None:
             self._consumer = Consumer(self._settings)
             found = self._consumer.committed(self._assigned, timeout=30)
@@ -38,14 +42,16 @@ class SinkGroup:
         for message in messages:
             assert message.error() is None, message.error()
             self._store(message.key(), message.value(), dict(message.headers() or []))
-        if messages and commits:
+        self._is_committed &= not messages
+        if commits and not self._is_committed:
             self._consumer.commit(asynchronous=False)
+            self._is_committed = True
         return len(messages)
 
     def kill(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
-            self._consumer = None
+            self._consumer, self._is_committed = None, True
 
     def _store(self, key: Any, value: Any, headers: dict[str, Any]) -> None:
         if value is None:
