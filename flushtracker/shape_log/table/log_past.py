@@ -12,7 +12,7 @@ from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.table.found_shape import FoundShape
 from flushtracker.shape_log.table.log_table import open_shape_log, unreadable
 
-IS_COMMIT: Final = f"operation = {literal(COMMIT)}"
+_IS_COMMIT: Final = f"operation = {literal(COMMIT)}"
 
 
 def has_changes(table: DeltaTable, shape: FoundShape, after_tx: int, upto_tx: int) -> bool:
@@ -36,7 +36,7 @@ def last_committed(log: str, storage_options: Mapping[str, str] | None, shape: F
 
 
 def _last_commit(table: DeltaTable, condition: str) -> int | None:
-    query = f"SELECT MAX(tx_offset) AS last FROM rows WHERE {IS_COMMIT} AND {condition}"  # noqa: S608  literals alone
+    query = f"SELECT MAX(tx_offset) AS last FROM rows WHERE {_IS_COMMIT} AND {condition}"  # noqa: S608  literals alone
     try:
         found: int | None = query_rows(table, query)["last"][0].as_py()
     except (DeltaError, OSError) as error:

@@ -19,6 +19,7 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import literal, query_rows
 from flushtracker.errors import ConfigError
 from flushtracker.events.registry import Registry
+from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
 from flushtracker.shape_log.snapshot_history import SnapshotHistory
@@ -26,13 +27,13 @@ from flushtracker.shape_log.table.chosen_source import chosen_source
 from flushtracker.shape_log.table.difference import Difference, taken_at
 from flushtracker.shape_log.table.followed_log import FollowedLog
 from flushtracker.shape_log.table.found_shape import FoundShape, require_in_log, require_readable
-from flushtracker.shape_log.table.log_past import IS_COMMIT
 from flushtracker.shape_log.table.log_table import open_shape_log, unreadable
 from flushtracker.shape_log.table.shape_ends import ShapeEnd, ShapeEnds
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 _TX, _OP = LogOffset.last_before_real_offsets()
 _SNAPSHOT_END: Final = f"tx_offset = {_TX:d} AND op_offset = {_OP:d} AND operation = {literal(SNAPSHOT)}"
+_IS_COMMIT: Final = f"operation = {literal(COMMIT)}"
 
 
 class ShapeFinder:
@@ -173,7 +174,7 @@ class ShapeFinder:
         """The last transaction after the position that the shape's snapshot contains."""
         missed = shape.missed(after)
         # Folds delete the snapshot's part of these, but not the commit row of the last one.
-        return None if missed is None else self._last(f"{shape.condition} AND {IS_COMMIT} AND {missed}")
+        return None if missed is None else self._last(f"{shape.condition} AND {_IS_COMMIT} AND {missed}")
 
     def _healed(self, shape: FoundShape, after: Position, before: FoundShape, upto: int) -> FollowedLog:
         """The difference from the rows of a follower at ``after``, by the log ``before``.
@@ -226,7 +227,7 @@ class ShapeFinder:
         snapshot, next_starts_after = told
         end = shape.last_commit
         if next_starts_after is not None:
-            end = self._last(f"{shape.condition} AND {IS_COMMIT} AND tx_offset <= {next_starts_after:d}")
+            end = self._last(f"{shape.condition} AND {_IS_COMMIT} AND tx_offset <= {next_starts_after:d}")
         if end is None or at > LogOffset.last_of(end):
             return None
         known = replace(shape, last_commit=last_commit, snapshot=snapshot)
@@ -292,14 +293,14 @@ class ShapeFinder:
     def last_commit_at(self, shape: FoundShape, at: LogOffset) -> int | None:
         """The last transaction whose items are all at or before ``at``."""
         tx, op = at
-        later = f"tx_offset = {tx:d} AND op_offset > {op:d} AND NOT {IS_COMMIT} LIMIT 1"
+        later = f"tx_offset = {tx:d} AND op_offset > {op:d} AND NOT {_IS_COMMIT} LIMIT 1"
         continues = op < OP_INFINITY and len(self._query("op_offset", f"{shape.condition} AND {later}")) > 0
         upto = f"tx_offset {'<' if continues else '<='} {tx:d}"
-        return self._last(f"{shape.condition} AND {IS_COMMIT} AND {upto}")
+        return self._last(f"{shape.condition} AND {_IS_COMMIT} AND {upto}")
 
     def has_commit(self, shape: FoundShape, tx: int) -> bool:
         """Whether the log has the end of the shape's transaction ``tx``."""
-        return self._last(f"{shape.condition} AND {IS_COMMIT} AND tx_offset = {tx:d}") is not None
+        return self._last(f"{shape.condition} AND {_IS_COMMIT} AND tx_offset = {tx:d}") is not None
 
     def _last(self, condition: str) -> int | None:
         """The greatest ``tx_offset`` of the rows; ``None`` if there are none."""
