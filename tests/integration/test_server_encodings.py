@@ -1,6 +1,5 @@
 """``where`` in databases of other encodings than UTF-8: it means what it means on the server, or is refused."""
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -19,6 +18,7 @@ from flushtracker.shapes.where.server_encoding import AMBIGUOUS, SQL_ASCII
 from flushtracker.wal.changes import Column, Relation, Row
 from tests.support.new_server import running_server
 from tests.support.random_where import quoted
+from tests.support.seeds import first_seed
 from tests.support.where_comparison import outcome_of
 
 # Codes of characters: two of one character, one of two characters and those themselves, letters, and others.
@@ -100,7 +100,7 @@ def found_here(where: Where, values: Sequence[Row], expected: str) -> str:
 @pytest.mark.parametrize("encoding", _CODES)
 def test_a_condition_means_what_it_means_in_the_encoding_or_is_refused(server: LocalPostgres, encoding: str) -> None:
     """And what is refused would differ for some rows; where each character is one of UTF-8's, nothing is refused."""
-    seed = time.time_ns() % 2**32
+    seed = first_seed()
     rng, done = Random(seed), Counter[str]()  # noqa: S311  reproducible
     texts = Texts(rng, encoding)
     with closing(server.connect(dbname=encoding.lower())) as connection:

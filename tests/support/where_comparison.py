@@ -78,7 +78,7 @@ SYNTAX_ERROR = "42601"
 _COLUMNS = """
 SELECT attname, atttypid::bigint FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 1 ORDER BY attnum
 """
-_FOLDABLE = re.compile(" (AND|OR) |NULL")
+_FOLDABLE = re.compile(r"\b(AND|OR|NULL)\b", re.IGNORECASE)
 # PostgreSQL computes constants when it plans, and then refuses those that overflow or divide by zero, and a list with
 # both timestamps and a date that is later than any of them.
 _CONSTANT_FAILS = re.compile("SQLSTATE (22003|22012)|date out of range for timestamp")

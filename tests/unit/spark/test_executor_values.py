@@ -5,7 +5,6 @@ import pkgutil
 from functools import partial
 from importlib import import_module
 from random import Random
-from time import time_ns
 from typing import Final, TypeVar
 
 from pyspark import cloudpickle
@@ -18,6 +17,7 @@ from flushtracker.shapes.where.joined_condition import JoinedCondition
 from flushtracker.wal.changes import Column, Relation, Row, UserType
 from tests.support import where_values as own
 from tests.support.random_where import COLUMNS, RandomWhere, random_row
+from tests.support.seeds import first_seed
 from tests.support.where_comparison import outcome_of
 
 _TABLE: Final = "public", "t"
@@ -60,7 +60,7 @@ def random_joined(rng: Random, rows: list[Row]) -> tuple[str, JoinedCondition]:
 
 def test_random_conditions_have_the_same_outcomes_in_another_process() -> None:
     """With the values and the sets of their subqueries, NaN among them, which was no longer equal to itself."""
-    seed = time_ns() % 2**32
+    seed = first_seed()
     rng = Random(seed)  # noqa: S311  reproducible
     for _ in range(_CONDITIONS):
         rows: list[Row] = [random_row(rng) for _ in range(_ROWS)]
