@@ -1,6 +1,5 @@
 """``LiveView``: the status of a slot with its last minute and the last messages, while a program runs everything."""
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +40,7 @@ class LiveView:
         shown_at_ms = -_MS_BETWEEN_BLOCKS
         replace_unprintable()
         with Screen() as screen:
-            self._is_drawn = sys.stdout.isatty()
+            self._is_drawn = screen.is_terminal
 
             def show() -> None:
                 nonlocal shown_at_ms

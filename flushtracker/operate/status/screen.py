@@ -27,24 +27,24 @@ class Screen:
     """Shows blocks until the end of the ``with`` statement, then restores the terminal and prints the last block."""
 
     def __init__(self) -> None:
-        self._is_terminal = sys.stdout.isatty()
+        self.is_terminal = sys.stdout.isatty()
         self._last: list[str] = []
         self._has_shown = False
 
     def __enter__(self) -> "Screen":
-        if self._is_terminal:
+        if self.is_terminal:
             sys.stdout.write(_ENTER)
         return self
 
     def __exit__(self, _kind: object, _error: object, _trace: object) -> None:
-        if self._is_terminal:
+        if self.is_terminal:
             sys.stdout.write(_LEAVE + "".join(f"{line}\n" for line in self._last))
             sys.stdout.flush()
 
     def show(self, lines: list[str]) -> None:
         """Show a block; on a terminal with a single write, so that it does not flicker."""
         self._last = lines
-        if self._is_terminal:
+        if self.is_terminal:
             shown = f"{_CLEAR_LINE}\r\n".join(_fitting(lines))
             sys.stdout.write(f"{_HOME}{shown}{_CLEAR_LINE}{_CLEAR_BELOW}")
         else:

@@ -52,6 +52,7 @@ class Pipeline:
     ) -> None:
         self.file = file
         self._config = config
+        self._processes = _processes(file)
         self.children = children
         self._services = services
         self._say = say
@@ -66,7 +67,7 @@ class Pipeline:
         """
         self._services.check()
         self.children.check()
-        for process, programs in _processes(self.file).items():
+        for process, programs in self._processes.items():
             if not self.children.is_started(process) and all(map(self._readiness.may_start, programs)):
                 self._say(f"starting {process}{f' ({listed(programs)})' if len(programs) > 1 else ''}")
                 self.children.start(process)
