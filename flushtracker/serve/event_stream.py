@@ -1,10 +1,11 @@
-"""Server-sent events: a client that keeps its connection open gets each message as an event, for a minute.
+"""Server-sent events: a client that keeps its connection open gets each message as an event, for up to a minute.
 
 A client applies messages only with an ``up-to-date``, which is sent once it has everything found by the last poll. The
 connection ends only after one, however long that takes, or when the server stops; the client then reconnects.
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -25,9 +26,19 @@ from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.status.http.asgi import Send
 
 STREAM_S: Final = 60.0
+_LEAST: Final = 0.75
+"""The part of it after which the first of those streams end that began at the same time."""
 ALIVE_S: Final = 20.0
 """A comment is sent at least this often, so that no proxy considers the connection dead."""
 _ALIVE: Final = b": alive\n\n"
+
+
+def lifetime_s() -> float:
+    """How long a stream lasts: not equally long, because thousands that began after a restart would reconnect at once.
+
+    The kernel drops what does not fit into its queue of connections, and such a client waits up to half a minute.
+    """
+    return STREAM_S * random.uniform(_LEAST, 1)  # noqa: S311  not a secret
 
 
 async def send_events(
@@ -45,7 +56,7 @@ async def send_events(
         DisconnectedError, StalledError: the client does not read it.
         BeginAgainError, RefusalError, FlushtrackerError: as ``ShapeAnswers.answer``, before anything is sent.
     """
-    end_s = time.monotonic() + STREAM_S
+    end_s = time.monotonic() + lifetime_s()
     follower, page = await until_disconnected(answers.stream(request), disconnected)
     with sending(page.body):
         headers = {**begun(follower), "content-type": "text/event-stream", "cache-control": "no-store"}
