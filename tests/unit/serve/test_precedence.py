@@ -33,6 +33,7 @@ async def test_clients_on_demand_go_on_once_the_others_are_answered() -> None:
 async def test_nobody_stands_back_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a server that is never idle, definitions are answered, too."""
     monkeypatch.setattr(precedence, "TURN_S", 0.1)
+    monkeypatch.setattr(precedence, "STEP_S", 2.0)
     found = Precedence(lambda: True)
     with found.answering():
         await asyncio.wait_for(found.turn(), 10)
@@ -45,8 +46,9 @@ async def test_nobody_stands_back_for_long(monkeypatch: pytest.MonkeyPatch) -> N
         assert time.monotonic() - began_s - waited_s < precedence.STEP_S, "it stands back more than half of the time"
 
 
-async def test_a_read_goes_on_at_once_if_nobody_else_is_answered() -> None:
+async def test_a_read_goes_on_at_once_if_nobody_else_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after an answer that took long."""
+    monkeypatch.setattr(precedence, "STEP_S", 60.0)
     looking = [True]
     found = Precedence(lambda: looking[0])
     with found.answering():
