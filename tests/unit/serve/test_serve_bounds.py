@@ -281,7 +281,7 @@ async def test_files_of_dropped_reads_are_gone_at_once(log: str, monkeypatch: py
 
 def test_shapes_that_nobody_asks_for_any_more_are_forgotten(log: str) -> None:
     """By the thread that looks at the tables, and by those that read them, whatever their readers remember."""
-    shape_ids = [f"s{n}" for n in range(400)]
+    shape_ids = [f"s{n}" for n in range(200)]
     register(log, *map(shape_entry, shape_ids), table_entry())
     append(log, [row for shape_id in shape_ids for row in _inserts(10, shape_id)])
     config = LogConfig(log, f"{log}_shapes")
