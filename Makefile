@@ -15,6 +15,9 @@ TESTS  ?= flushtracker tests/unit tests/spark tests/integration
 WORKERS  ?= 3
 TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
+# `test_azure_session.py` runs it in a process of its own.
+AZURE := tests/verify/test_azure.py
+
 # How much `make soak` plays.
 HISTORIES ?= 1000000
 INPUTS    ?= 10000000
@@ -72,17 +75,13 @@ fixtures: ## at a release: write what its jobs leave amid their work, which late
 	  tests/fixtures/$$(.venv/bin/python -c 'import flushtracker; print(flushtracker.__version__)')-spark-4.0.zip
 
 verify: verifytools java $(READY) jars brokerjars connectjars s3jars helm warmup oldestspark ## try alerts, pages, clients and the chart in a real Prometheus, Chromium, Node and Helm, tables on Azurite, and the oldest Spark
-	$(BIN)/python -m pytest -m "not soak" tests/verify
-
-# Its Spark has other jars, and a process has one Spark.
-AZURE := tests/verify/test_azure.py
+	$(BIN)/python -m pytest -m "not soak" --ignore=$(AZURE) tests/verify
 
 # One session, so that servers, brokers and Spark start once for each worker, and no worker waits for a phase to end.
 ci: ## all that a change must pass: the checks, every test but the soak, and the models if they have changed
 	$(MAKE) verifytools $(READY)
 	$(MAKE) -j 2 check prepared
 	$(BIN)/python -m pytest $(TOGETHER) -m "not soak" --ignore=$(AZURE) $(TESTS) tests/verify
-	$(BIN)/python -m pytest -m "not soak" $(AZURE)
 	$(BIN)/python -m tests.model --if-changed
 	@mkdir -p data; git describe --always --abbrev=40 --dirty --exclude '*' > data/ci-passed
 	@echo "passed: $$(cat data/ci-passed)"
