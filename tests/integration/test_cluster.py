@@ -48,7 +48,7 @@ def _ack_lsns(job: JobFolder) -> list[int]:
     return [ack_lsn for *_, ack_lsn in job.acks(SOURCE)] if (job.root / "acks" / "_delta_log").exists() else []
 
 
-@every(4, 3)
+@every(8, 2)
 def test_the_documented_lines_write_and_acknowledge_the_recording(
     cluster: StandaloneCluster, broker: Broker, tmp_path: Path
 ) -> None:
@@ -85,7 +85,7 @@ def test_the_documented_lines_write_and_acknowledge_the_recording(
         assert driver.wait(DEADLINE_S) == 0, cluster.log_of(driver)
 
 
-@every(4, 3)
+@every(8, 2)
 def test_master_that_starts_again_leaves_the_job_its_executors(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """With a folder of what has registered, as in docker-compose.yml; without, the job waits for executors for ever."""
     job = JobFolder(tmp_path / "job")

@@ -131,7 +131,7 @@ def composed(tmp_path: Path, postgres: LocalPostgres) -> Iterator[_Composed]:
         parts.close()
 
 
-@every(3, 1)
+@every(6, 4)
 def test_everything_that_compose_starts_does_the_whole_job(composed: _Composed, postgres: LocalPostgres) -> None:
     """Tables with rows, topics, capture, both jobs and the snapshots; then a change, until it is acknowledged."""
     postgres.execute(*(ROOT / "deploy/compose/tables.sql").read_text().split(";\n")[:-1])

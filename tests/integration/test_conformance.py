@@ -13,7 +13,7 @@ from tests.support.brokers import Broker
 from tests.support.faulty_writers import AIMED, DUMP, PLAIN, READ, ROWS, SLOW, UNSYNCED, WRITER, FaultyWriter
 from tests.support.kafka_streams import config_file, streams_config, unreachable
 from tests.support.processes import run_to_end
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -39,6 +39,7 @@ def failed_rules(output: str) -> list[str]:
     return re.findall(r"^FAIL  (\w+)", output, re.MULTILINE)
 
 
+@every(3, 2)
 def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
     """On a broker that the command starts, as a newcomer would; the report has a line for each rule.
 

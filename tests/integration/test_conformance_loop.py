@@ -106,7 +106,7 @@ def rules(output: str, outcome: str) -> list[str]:
     return re.findall(rf"^(?:{outcome})\s+(\w+)  ", output, re.MULTILINE)
 
 
-@every(12, 3)
+@every(12, 1)
 def test_flushtracker_passes_with_tls_and_passwords(
     secured: Settings, secured_server: SecuredPostgres, tmp_path: Path
 ) -> None:
@@ -139,7 +139,7 @@ def test_a_loop_that_acknowledges_too_early_fails(plain: Settings, postgres: Loc
     assert postgres.execute("SELECT count(*) FROM theirs") == [(1,)]
 
 
-@every(12, 11)
+@every(12, 10)
 def test_a_tail_that_skips_what_it_lacks_fails(plain: Settings, tmp_path: Path) -> None:
     """A server began to read the topic while the log was behind, and shows a client what came after that."""
     done = trial("tests.support.unlinked_tail", plain, tmp_path, "--kills", "1", "--seed", "3", "--timeout", "300")

@@ -53,7 +53,7 @@ def are_in_the_registry_table(loop: Loop) -> bool:
     return {*_AMOUNTS, _SPARE} <= {shape_id for _, kind, shape_id in found if kind == "shape"}
 
 
-@every(2, 1)
+@every(4, 2)
 @pytest.mark.parametrize("killed", in_turn(["writers", "tracker", "capture"]))
 def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path, broker: Broker, killed: Part) -> None:
     """Also of a shape that had everything when it was removed: it is read with the others, or is said to have ended.

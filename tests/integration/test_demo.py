@@ -111,6 +111,7 @@ def demo(postgres_folder: Path) -> Iterator[RunningDemo]:
     running.kill()
 
 
+@every(3, 0)
 def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(demo: RunningDemo) -> None:
     """The whole loop: what had been written when capture started is acknowledged, then confirmed to the server."""
 
@@ -165,7 +166,7 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     assert gold.stdout.count("\n") > 100
 
 
-@every(2, 1)
+@every(3, 1)
 def test_parts_that_are_killed_are_started_again_and_the_check_passes(demo: RunningDemo) -> None:
     """Before everything runs, and while the view is shown: a program, the broker, the server and the workload."""
     demo.wait_for("starting jobs")
@@ -191,6 +192,7 @@ def test_killed_demo_leaves_no_process(demo: RunningDemo) -> None:
     demo.wait_until_gone()
 
 
+@every(3, 2)
 def test_program_that_cannot_be_started_again_ends_the_demo_with_its_last_line_and_its_exit_code(
     demo: RunningDemo,
 ) -> None:

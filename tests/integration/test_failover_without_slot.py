@@ -43,7 +43,7 @@ def wait_for_replay(primary: LocalPostgres, standby: LocalPostgres) -> None:
     wait_until(lambda: standby.execute(replayed) == [(True,)], "the standby", _DEADLINE_S)
 
 
-@pytest.mark.parametrize("version", [pytest.param(15, marks=pytest.mark.soak), pytest.param(16, marks=every(8, 6))])
+@pytest.mark.parametrize("version", [pytest.param(15, marks=pytest.mark.soak), pytest.param(16, marks=every(8, 7))])
 def test_followers_continue_over_a_promotion_that_has_no_slot(
     postgres_folder: Path, broker: Broker, version: int
 ) -> None:

@@ -28,13 +28,13 @@ def _results(part: str, folder: Path) -> Any:
             "checkpoint",
             4,
             r"no space is left under checkpoint \S+/disk/checkpoint, or on a disk that Spark uses; .*",
-            marks=every(3, 0),
+            marks=every(6, 0),
         ),
         pytest.param(
             "acks",
             5,
             r"ack table \S+/disk/acks cannot be written: .*No space left on device.*",
-            marks=every(3, 1),
+            marks=every(6, 4),
         ),
     ],
 )
@@ -46,7 +46,7 @@ def test_full_disk_ends_the_job_and_loses_no_ack(tmp_path: Path, part: str, exit
     assert (last[0], last[2]) == (0, [2000, 3000, 4000])
 
 
-@every(3, 2)
+@every(6, 2)
 def test_full_disk_under_the_shape_log_ends_the_writers_job_before_it_notifies(tmp_path: Path) -> None:
     """It cannot append to the log; afterwards nothing is lost, and all is notified."""
     full, last, boundaries = _results("log", tmp_path)

@@ -1,6 +1,6 @@
 """The jobs on Hadoop: checkpoints and tables on HDFS, and the writers' executors on YARN.
 
-Other storages have all of it with each commit; here that is for the soak, but for what HDFS and YARN do themselves.
+Other storages have all of it; here that is for the soak, but for what HDFS and YARN do themselves.
 """
 
 import shutil
@@ -48,7 +48,7 @@ def _commits(table: str) -> int:
     return DeltaTable(table).version() if DeltaTable.is_deltatable(table) else -1
 
 
-@every(2, 0)
+@every(4, 0)
 def test_programs_that_race_replace_no_commit_on_hdfs(hadoop: HadoopCluster) -> None:
     """deltalake renames there, unless the name is taken."""
     racing_programs_replace_no_commit(0, f"{hadoop.hdfs}/raced")
@@ -67,7 +67,7 @@ def test_killed_driver_continues_on_hdfs(
     killed_driver_continues(spark, undisturbed, job)
 
 
-@every(4, 2)
+@every(4, 0)
 def test_killed_executor_of_the_writers_on_yarn_loses_nothing(hadoop: HadoopCluster, tmp_path: Path) -> None:
     """The log, its registry and the checkpoint are on HDFS; the killed executor's tasks run again elsewhere."""
     assert main(["replay", *RECORDING_OPTIONS, "--out", str(tmp_path)]) == 0

@@ -33,6 +33,7 @@ from tests.support.processes import run_to_end
 from tests.support.recorded_workload import RECORDING_OPTIONS
 from tests.support.sample_source import SampleSource
 from tests.support.second_broker import NODE_ID, second_broker
+from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -262,6 +263,7 @@ def test_broker_that_stays_unavailable_ends_the_job(
     assert f"Kafka at {_AWAY} does not answer" in caplog.text
 
 
+@every(2, 0)
 def test_outage_on_a_quiet_topic_is_over_when_the_broker_answers(
     spark: SparkSession, killable_broker: LocalBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -277,6 +279,7 @@ def test_outage_on_a_quiet_topic_is_over_when_the_broker_answers(
         wait_until(lambda: "broker available again" in caplog.text, "the end of the outage", _DEADLINE_S)
 
 
+@every(2, 1)
 def test_partition_whose_leader_stays_away_ends_the_job(
     spark: SparkSession, killable_broker: LocalBroker, tmp_path: Path
 ) -> None:
@@ -301,6 +304,7 @@ def test_partition_whose_leader_stays_away_ends_the_job(
         deadline.cancel()
 
 
+@every(4, 0)
 @pytest.mark.parametrize(
     ("security", "expected"),
     [

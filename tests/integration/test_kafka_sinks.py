@@ -11,7 +11,7 @@ from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import run_in_transaction
 from tests.support.published_snapshots import publishing_rig
-from tests.support.seeds import seeds
+from tests.support.seeds import every, seeds
 from tests.support.sink_rig import USERS, SinkJudge, SinkRig
 
 STEPS: Final = 50
@@ -50,6 +50,7 @@ def change(sink: SinkRig, rng: Random, step: int) -> None:
     run_in_transaction(sink.rig.server, statements)
 
 
+@every(3, 0)
 @pytest.mark.parametrize("seed", seeds(1))
 def test_slot_waits_for_the_stores_of_all_groups_under_kills(sink: SinkRig, seed: int) -> None:
     """The program and the sinks are killed at random. No store lacks what the slot has confirmed, and each change is

@@ -118,6 +118,7 @@ def ids(rig: CaptureRig, table: str) -> list[int]:
     return sorted(number for (number,) in rig.server.execute(f"SELECT id FROM {table}"))  # noqa: S608  a constant
 
 
+@every(3, 0)
 def test_the_source_continues_over_an_upgrade_that_has_kept_the_slot(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:
@@ -166,7 +167,7 @@ def test_the_source_continues_over_an_upgrade_that_has_kept_the_slot(
     assert f"{first} on server" in rig.start().failure()
 
 
-@every(2, 0)
+@every(3, 1)
 def test_what_commits_after_the_mark_makes_pg_upgrade_refuse(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:
@@ -186,7 +187,7 @@ def test_what_commits_after_the_mark_makes_pg_upgrade_refuse(
     assert published_ids(rig, "users") == ids(rig, "users")
 
 
-@every(2, 1)
+@every(3, 2)
 def test_a_capture_of_the_old_server_after_its_seal_ends_the_proof(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:

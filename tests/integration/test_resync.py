@@ -18,7 +18,7 @@ from tests.support.seeds import every
 _USERS: Final = USERS.shapes[0].id
 
 
-@every(9, 1)
+@every(9, 0)
 def test_a_shape_that_a_schema_change_has_ended_begins_again_under_its_id(
     postgres_folder: Path, broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,7 +92,7 @@ def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(
         assert (follower.restarts, loop.rig.registry()[_USERS].definition.incarnation) == (0, 2)
 
 
-@every(9, 7)
+@every(9, 8)
 def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_lost(
     postgres_folder: Path, broker: Broker
 ) -> None:

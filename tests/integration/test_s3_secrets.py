@@ -27,6 +27,7 @@ from tests.support.object_store import store_config, store_options
 from tests.support.s3_server import S3Server, running_s3
 from tests.support.sample_registry import shape_entry, table_entry
 from tests.support.secret_watch import SecretWatch
+from tests.support.seeds import every
 from tests.support.shape_log_rows import arrow, commit, item
 from tests.support.snapshot_rig import SnapshotRig
 from tests.support.waiting import wait_until
@@ -92,6 +93,7 @@ def test_server_shows_no_secret_of_its_storage(s3: S3Server, tmp_path: Path) -> 
     watch.require_no_secret(tmp_path)
 
 
+@every(4, 1)
 def test_snapshot_shows_no_secret_of_its_storage(s3: S3Server, postgres: LocalPostgres, tmp_path: Path) -> None:
     """Neither the job nor its executors, which write the rows; nor do errors of the store change anything."""
     postgres.execute("CREATE TABLE users (id int PRIMARY KEY)", "ALTER TABLE users REPLICA IDENTITY FULL")

@@ -17,6 +17,7 @@ from flushtracker.shape_log.snapshot.loop import SnapshotLoop
 from flushtracker.shape_log.snapshot.read_job import ReadJob
 from flushtracker.shape_log.snapshot.read_plan import ReadPlan
 from flushtracker.shapes.definition import ShapeDefinition
+from tests.support.seeds import every
 from tests.support.snapshot_rig import SnapshotRig
 from tests.support.waiting import wait_until
 
@@ -103,6 +104,7 @@ def test_step_that_fails_is_read_again_and_those_before_it_are_not(
     assert caplog.text.count("snapshot started") == 1
 
 
+@every(2, 1)
 def test_what_waits_for_the_table_gets_it_and_the_attempt_is_made_again(
     rig: SnapshotRig, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,6 +195,7 @@ def test_two_thousand_shapes_of_a_table_end(
     assert (table.shapes_left, table.shapes_taken, table.rows) == (0, 2_000, ROWS)
 
 
+@every(2, 0)
 def test_shape_that_fails_is_tried_again_later_and_does_not_hold_up_others(
     rig: SnapshotRig, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

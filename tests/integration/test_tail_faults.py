@@ -16,6 +16,7 @@ from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.capture_rig import CaptureRig
 from tests.support.local_loop import LocalLoop
+from tests.support.seeds import every
 from tests.support.tail_loop import OTHERS, rows_of, tail_loop
 
 _COLUMN_ADDED = ("ALTER TABLE users ADD COLUMN more text", "INSERT INTO users VALUES (10, 'of two', 'of two')")
@@ -142,6 +143,7 @@ def own_loop(
         yield loop
 
 
+@every(2, 0)
 async def test_kafka_stopped_and_broker_lost_acknowledged_records(
     own_loop: LocalLoop, own_broker: LocalBroker, tmp_path: Path
 ) -> None:

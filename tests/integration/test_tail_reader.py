@@ -25,6 +25,7 @@ from tests.support.documented_acls import acls_of
 from tests.support.kafka_access import create_access
 from tests.support.kafka_streams import create_topic, created_streams, topic_names
 from tests.support.secured_broker import SecuredBroker
+from tests.support.seeds import every
 from tests.support.shape_log_rows import SOURCE
 from tests.support.tail_reading import TailReading, until, whole_transaction
 from tests.support.waiting import wait_until
@@ -96,6 +97,7 @@ async def test_open_transaction_of_another_program_hides_nothing(streams: KafkaC
     await asyncio.to_thread(other.abort_transaction, _TIMEOUT_S)
 
 
+@every(2, 1)
 async def test_kafka_stopped(killable_broker: LocalBroker, topic_name: Callable[[str], str], read: Read) -> None:
     """All is forgotten, without a processor's time; a second after the broker is back, changes are read again."""
     servers, topic = killable_broker.bootstrap_servers, topic_name("shape_changes")

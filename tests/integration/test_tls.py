@@ -25,7 +25,7 @@ from tests.support.secured_broker import SecuredBroker
 from tests.support.secured_capture import FAULTS, PASSWORD, WRONG_PASSWORD, CaptureSettings
 from tests.support.secured_postgres import SecuredPostgres
 from tests.support.secured_services import LIMIT_S, OLD_SHAPES, Run, SettingsOf
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.waiting import wait_until
 
 LIBRDKAFKA: Final = {
@@ -182,6 +182,7 @@ def test_capture_works_and_shows_no_secret(
     watch.require_no_secret(tmp_path)
 
 
+@every(3, 0)
 @pytest.mark.parametrize("case", in_turn(("right password", "wrong password")))
 def test_job_works_and_shows_no_secret(
     secured_broker: SecuredBroker, secured_job: KafkaJob, tmp_path: Path, case: str

@@ -18,6 +18,7 @@ from flushtracker.tracking.job.query import track_flushes
 from tests.support.brokers import Broker
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -42,6 +43,7 @@ def start() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
         driver.wait()
 
 
+@every(2, 0)
 @pytest.mark.parametrize("shared", ["checkpoint and ack table", pytest.param("ack table", marks=pytest.mark.soak)])
 def test_one_of_two_drivers_ends_and_the_other_continues(
     spark: SparkSession, broker: Broker, tmp_path: Path, start: Callable[[Path], subprocess.Popen[bytes]], shared: str

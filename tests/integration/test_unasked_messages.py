@@ -10,7 +10,7 @@ import pytest
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.server_versions import binaries_of, runs_here
 
 pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
@@ -151,6 +151,7 @@ def resident_peak_mb(pid: int) -> int:
     return int(found.group(1)) * 1024 // _MB
 
 
+@every(3, 0)
 def test_messages_of_any_size_take_no_memory(rig: CaptureRig) -> None:
     """In a transaction of their own, in one with a change of a shape's table, and in none; and at the next start."""
     content = f"repeat('x', {_LARGE})"
@@ -171,6 +172,7 @@ def test_messages_of_any_size_take_no_memory(rig: CaptureRig) -> None:
     assert len(rig.items("users")) == 3
 
 
+@every(3, 1)
 def test_names_are_bounded_by_the_server_and_take_no_memory(rig: CaptureRig) -> None:
     """The largest ``R``, of 1,600 columns, with a ``Y`` for each; and the largest ``O``, once for each transaction."""
     for each in range(16):

@@ -114,6 +114,7 @@ def pipeline(
     made.kill()
 
 
+@every(3, 2)
 @pytest.mark.parametrize("seed", seeds(1))
 def test_kills_of_its_programs_lose_nothing_and_ctrl_c_ends_all_in_order(pipeline: Pipeline, seed: int) -> None:
     """Readers see what the table has, and nothing is confirmed that they do not see. What it prints works."""

@@ -18,6 +18,7 @@ from flushtracker.local.free_ports import free_port
 from flushtracker.postgres.connection import connect, rows
 from tests.support.processes import run_to_end
 from tests.support.running_up import DEADLINE_S, RunningUp
+from tests.support.seeds import every
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
@@ -62,6 +63,7 @@ def newcomer(postgres_folder: Path) -> Iterator[Newcomer]:
     made.kill()
 
 
+@every(4, 0)
 def test_with_a_broker_and_a_server_everything_runs_and_what_they_have_is_kept(newcomer: Newcomer) -> None:
     """From an empty database; one page has all programs, although no port is said.
 

@@ -22,7 +22,7 @@ _DEADLINE_S = 60
 _USERS = USERS.shapes[0].id
 
 
-@every(8, 0)
+@every(8, 5)
 def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(
     postgres_folder: Path, broker: Broker, servers: ExitStack
 ) -> None:
@@ -53,7 +53,7 @@ def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(
         assert (follower.position.source, follower.position.attempt) == (f"{before}/1/shapes", attempt)
 
 
-@pytest.mark.parametrize("version", [pytest.param(16, marks=every(8, 2)), pytest.param(17, marks=every(8, 4))])
+@pytest.mark.parametrize("version", [pytest.param(16, marks=every(8, 6)), pytest.param(17, marks=every(8, 1))])
 def test_a_follower_continues_over_an_upgrade_that_has_not_kept_the_slot(
     version: int, postgres_folder: Path, broker: Broker, servers: ExitStack
 ) -> None:

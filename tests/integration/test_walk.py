@@ -38,7 +38,7 @@ def shop() -> Iterator[LocalPostgres]:
         yield server
 
 
-@every(2, 1)
+@every(4, 1)
 def test_every_row_of_a_database_comes_to_its_readers(
     shop: LocalPostgres,
     broker: Broker,

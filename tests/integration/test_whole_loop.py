@@ -18,7 +18,7 @@ _KILLED: tuple[Part, ...] = ("tracker", "writers", "capture")
 
 @pytest.mark.parametrize(
     "servers",
-    [*[pytest.param("oldest", marks=every(4, 0))] * runs_here(), pytest.param("newest", marks=every(4, 2))],
+    [*[pytest.param("oldest", marks=every(6, 2))] * runs_here(), pytest.param("newest", marks=every(6, 5))],
 )
 def test_what_the_loop_decides_under_kills_is_what_the_models_allow(
     postgres_folder: Path, broker: Broker, servers: str

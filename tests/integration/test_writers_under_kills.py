@@ -139,7 +139,7 @@ def loop(postgres: LocalPostgres, rig_on: RigOn) -> Iterator[ClosedLoop[TwoWrite
 @pytest.mark.parametrize(
     ("point", "behind"),
     [
-        pytest.param(point, behind, marks=every(12, 2 * number))
+        pytest.param(point, behind, marks=every(18, 5 * number % 18))
         for number, (behind, point) in enumerate(product(["log", "own"], POINTS))
     ],
 )

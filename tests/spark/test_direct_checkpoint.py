@@ -22,7 +22,7 @@ from tests.support.job_folder import JobFolder
 from tests.support.object_store import store_options
 from tests.support.s3_session import s3_store
 from tests.support.sample_source import SampleSource
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.store_faults import WAYS, failing
 
 _MANY: Final = 100
@@ -228,6 +228,7 @@ def test_unfinished_file_is_not_there(spark: SparkSession, proxy: FaultyProxy) -
     assert [files.read(f"state/{number}.delta") for number in range(2)] == [None, None]
 
 
+@every(2, 1)
 def test_checkpoint_with_renamed_files_is_continued_and_back(
     spark: SparkSession, proxy: FaultyProxy, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from tests.support.shape_log_rows import RandomLog, append
 from tests.support.waiting import wait_until
 
 
-@every(2, 1)
+@every(3, 0)
 def test_spark_sql_has_the_rows_of_a_busy_log(spark: SparkSession, tmp_path: Path) -> None:
     """While the log is appended to, merged, folded and snapshotted again, past 2**32 transactions."""
     read = spark_rows(spark)
@@ -28,7 +28,7 @@ def test_spark_sql_has_the_rows_of_a_busy_log(spark: SparkSession, tmp_path: Pat
         assert read(busy.log, version, "users", "n") == folded_rows(busy.log, version, "users", "n")
 
 
-@every(2, 0)
+@every(3, 1)
 def test_spark_sql_folds_every_operation(spark: SparkSession, tmp_path: Path) -> None:
     """Truncates of partitions, changed keys, nulls and unknown columns."""
     log, rows, read = str(tmp_path / "log"), RandomLog(3, ["users"], partitions=3), spark_rows(spark)
@@ -42,6 +42,7 @@ def test_spark_sql_folds_every_operation(spark: SparkSession, tmp_path: Path) ->
         assert read(log, version, "users", column) == found
 
 
+@every(3, 2)
 @pytest.mark.parametrize("membership", in_turn(["IN", "NOT IN"]))
 def test_spark_sql_joins_the_tables_of_a_shape_with_subqueries(
     spark: SparkSession, tmp_path: Path, membership: str

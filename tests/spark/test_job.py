@@ -24,7 +24,7 @@ from flushtracker.tracking.job.query import track_flushes
 from tests.support.job_folder import JobFolder
 from tests.support.processes import run_to_end
 from tests.support.sample_source import SampleSource
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -68,6 +68,7 @@ def test_missing_jars_are_exit_code_2(tmp_path: Path) -> None:
     assert re.match(r"flushtracker track: FLUSHTRACKER_JARS is .* is missing.*\n$", done.stderr)
 
 
+@every(3, 2)
 @pytest.mark.parametrize("options", in_turn([(), ("--verbose",)]))
 def test_gap_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path, options: tuple[str, ...]) -> None:
     """The last line states the error; Spark's and Python's own output is shown only on request."""
@@ -88,6 +89,7 @@ def test_gap_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path, o
     assert " INFO batch done batch_id=0 source=7301/1/shapes ack_lsn=0/7D0 pending_shapes=0 " in done.stderr
 
 
+@every(3, 0)
 @pytest.mark.parametrize("name", in_turn(["SIGTERM", "SIGINT"]))
 def test_signal_finishes_the_running_batch_and_exits_with_0(tmp_path: Path, name: str) -> None:
     """Sent in mid-batch to the whole process group, as by Ctrl-C in a terminal, with two more batches to read."""
@@ -149,6 +151,7 @@ def _is_group_alive(group: int) -> bool:
     return True
 
 
+@every(3, 1)
 def test_spark_submit_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
     """There the JVM is the parent: it alone receives the signal, and it prints Python's output to its stdout."""
     job = JobFolder(tmp_path)

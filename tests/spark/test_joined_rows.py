@@ -21,7 +21,7 @@ from tests.support.joined_history import TABLES, JoinedWorld, random_case
 from tests.support.joined_log import Answer, entries, joined_shape, played
 from tests.support.joined_partitions import partitioned_case
 from tests.support.sample_registry import register
-from tests.support.seeds import seeds
+from tests.support.seeds import every, seeds
 from tests.support.shape_log_rows import append, commit, item
 
 _SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "1"))
@@ -32,6 +32,7 @@ def _rows(spark: SparkSession, log: str, shape_id: str, tx: int | None = None) -
     return sorted([tuple(row) for row in found.collect()], key=repr)
 
 
+@every(3, 0)
 @pytest.mark.parametrize("seed", seeds(_SEEDS))
 def test_spark_has_the_query_of_random_shapes(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Nested, NOT IN, NULLs, one table in several roles, partitions; at earlier commits, and after a fold."""
@@ -57,6 +58,7 @@ def test_spark_has_the_query_of_random_shapes(spark: SparkSession, tmp_path: Pat
         assert _rows(spark, log, definition.id) == last[definition.id], f"{definition}"
 
 
+@every(3, 1)
 def test_typed_columns_bound_and_errors_are_those_of_the_other_reader(spark: SparkSession, log: str) -> None:
     """Its rows have no position; and without its definition they cannot be read."""
     shape = joined_shape("NOT IN")
@@ -74,6 +76,7 @@ def test_typed_columns_bound_and_errors_are_those_of_the_other_reader(spark: Spa
         _ = found.position
 
 
+@every(3, 2)
 def test_a_row_without_an_outcome_fails_the_query(spark: SparkSession, log: str) -> None:
     """One of the shape's own table when it is evaluated; one that a subquery reads before."""
     shape = replace(joined_shape("IN"), where="1 / id > 0 OR a IN (SELECT a FROM main.projects WHERE 1 / id > 0)")

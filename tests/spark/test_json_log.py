@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from tests.support.config_file import write_config
 from tests.support.processes import run_to_end
+from tests.support.seeds import every
 
 ROOT: Final = Path(__file__).parents[2]
 _BEFORE_ANY_LOG: Final = "WARNING: Using incubator modules:"
 """The JVM itself prints this, before it has read any configuration."""
 
 
+@every(3, 1)
 def test_every_line_of_a_job_and_of_spark_is_an_object(tmp_path: Path) -> None:
     """With --verbose Spark has something to say; the job ends with the place of a fragment that is none."""
     for role in ("fragments", "flushes"):

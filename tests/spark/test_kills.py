@@ -13,6 +13,7 @@ from tests.support.job_folder import JobFolder
 from tests.support.killed_job import POINTS
 from tests.support.processes import run_to_end
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import every
 
 _BATCHES = 4
 _SHAPES = [f"shape-{number}" for number in range(9)]
@@ -87,6 +88,7 @@ def _publish(undisturbed: JobFolder, job: JobFolder, part: slice) -> None:
             shutil.copy2(file, job.root / stream)
 
 
+@every(2, 0)
 def test_checkpoint_restored_from_an_old_backup_acks_nothing_twice(
     spark: SparkSession, undisturbed: JobFolder, tmp_path: Path
 ) -> None:
@@ -102,6 +104,7 @@ def test_checkpoint_restored_from_an_old_backup_acks_nothing_twice(
     assert job.acks() == undisturbed.acks()
 
 
+@every(2, 1)
 def test_lost_checkpoint_costs_a_resend_and_nothing_else(
     spark: SparkSession, undisturbed: JobFolder, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from flushtracker.spark.object_stores import jar_sets, set_up_stores
 from tests.support.config_file import change_config
 from tests.support.job_folder import JobFolder
 from tests.support.secret_watch import SecretWatch
+from tests.support.seeds import every
 
 _SECRETS: Final = {
     "ACCESS": "AKIAHUNTER",
@@ -113,6 +114,7 @@ def test_checkpoint_on_s3_without_the_jars_is_refused_at_once(tmp_path: Path) ->
     assert f"FLUSHTRACKER_JARS is {jars}: s3/" in output
 
 
+@every(4, 2)
 def test_no_secret_of_a_storage_is_seen_anywhere(tmp_path: Path) -> None:
     """Neither in the output, nor in a file, nor in the command line of the JVM that gets it."""
     folder = JobFolder(tmp_path / "job")

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from flushtracker.delta.storage import table_rows
+from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
 _KEYS: Final = {"log": "tx_offset", "acks": "ack_lsn", "shapes": "id", "letters": "value"}
@@ -54,6 +55,7 @@ class Race:
             process.wait()
 
 
+@every(2, 1)
 def test_no_commit_replaces_another(tmp_path: Path) -> None:
     """Writer, snapshots, upkeep, acks, registry and dead letters: each row that was appended is there once."""
     race = Race(tmp_path)

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.errors import SinkError
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.shape_log_rows import SOURCE
 
 _ENABLED: Final = {
@@ -30,6 +30,7 @@ def _append(acks: AckTable, lsn: int) -> None:
     acks.append(AckRow(SOURCE, lsn, lsn, lsn, 0, None, None, datetime.now(timezone.utc)))
 
 
+@every(3, 0)
 @pytest.mark.parametrize("name", in_turn([*_ENABLED]))
 def test_restored_table_has_every_ack_and_takes_the_next(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """The running job ends before it writes with the feature, so that nothing of it is later than what is restored."""

@@ -54,7 +54,7 @@ def test_job_continues_while_the_credentials_of_its_container_are_renewed(tmp_pa
                 credentials.renew(_STALE_S)
 
 
-@every(2, 1)
+@every(4, 0)
 def test_executors_of_the_writers_ask_for_renewed_credentials_themselves(tmp_path: Path) -> None:
     """They write files of large rows, with keys that their own processes have asked for."""
     with running_s3() as s3, renewed_credentials(s3, tmp_path) as credentials:

@@ -63,6 +63,7 @@ def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     return undisturbed_job(spark, tmp_path_factory.mktemp("undisturbed"))
 
 
+@every(3, 2)
 @pytest.mark.parametrize("story", in_turn(["killed", "stale"]))
 def test_another_driver_continues_on_a_store(
     spark: SparkSession,
@@ -80,6 +81,7 @@ def test_another_driver_continues_on_a_store(
         stale_driver_adds_nothing(spark, undisturbed, job, monkeypatch)
 
 
+@every(3, 1)
 def test_faults_of_a_store_change_nothing(
     spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path
 ) -> None:
@@ -92,6 +94,7 @@ def test_faults_of_a_store_change_nothing(
     assert job.dead_letters() == GARBAGE
 
 
+@every(3, 0)
 @pytest.mark.parametrize("is_killed", in_turn([True, False]))
 def test_each_change_is_in_a_log_on_a_store_once(
     spark: SparkSession,

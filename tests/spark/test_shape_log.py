@@ -41,7 +41,7 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(({name: row.get(name) for name in names} for row in rows), key=repr)
 
 
-@every(2, 1)
+@every(3, 2)
 @pytest.mark.parametrize("partitions", [3, pytest.param(0, marks=pytest.mark.soak)])
 def test_spark_reads_and_folds_as_the_other_reader_does(spark: SparkSession, log: str, partitions: int) -> None:
     """Random logs with truncates, partial updates, moved keys and an open transaction; the rows and the log."""
@@ -146,7 +146,7 @@ def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> 
     assert ordered(rows_there) == ordered(here.read_rows(shape_id).rows.to_pylist())
 
 
-@every(2, 0)
+@every(3, 0)
 def test_spark_reads_snapshots_as_the_other_reader_does(spark: SparkSession, tmp_path: Path) -> None:
     """For a random table, early and late, taken again, merged; after every bound, and among many open transactions."""
     log = str(tmp_path / "log")
@@ -184,7 +184,7 @@ def test_spark_refuses_a_shape_without_its_snapshot(spark: SparkSession, log: st
         SparkShapeLogReader(spark, log).read_log("users", Position(SOURCE, 9, 0))
 
 
-@every(2, 1)
+@every(3, 2)
 def test_spark_continues_by_the_difference_as_the_other_reader_does(spark: SparkSession, tmp_path: Path) -> None:
     """For shapes that begin again, with other columns, and whose slots are lost; from positions of any time."""
     log, positions, healed = str(tmp_path / "log"), list[Position](), 0
@@ -256,7 +256,7 @@ def net_changes(spark: SparkSession, log: str) -> Counter[str]:
     return +found
 
 
-@every(2, 0)
+@every(3, 1)
 def test_streaming_readers_get_each_appended_row_once(spark: SparkSession, log: str, tmp_path: Path) -> None:
     """Across merges, and deletions of removed shapes' logs; the change data feed leaves the rows of the table."""
     DeltaTable(log).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})

@@ -18,6 +18,7 @@ from flushtracker.tracking.job.query import track_flushes
 from tests.support.job_folder import JobFolder
 from tests.support.processes import group_has_ended
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -46,6 +47,7 @@ def test_batch_that_takes_too_long_is_interrupted(
     assert job.acks() == [(source.name, 0, 2000)]
 
 
+@every(3, 2)
 def test_stop_while_the_ack_table_hangs_ends_the_job_and_its_jvm(tmp_path: Path) -> None:
     """Whatever waits for the storage is given up; the next start reruns the batch."""
     job = JobFolder(tmp_path)

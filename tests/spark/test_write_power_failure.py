@@ -12,7 +12,7 @@ from flushtracker.errors import StateError
 from flushtracker.trials.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.processes import run_to_end
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.write_folder import WriteFolder
 from tests.support.write_load import Load
 
@@ -30,6 +30,7 @@ def _failed_run(tmp_path: Path) -> tuple[WriteFolder, Load, UnsyncedDisk]:
     return job, load, disk
 
 
+@every(3, 2)
 @pytest.mark.parametrize("names", in_turn([False, True]))
 def test_what_is_notified_survives_a_power_failure(
     spark: SparkSession,

@@ -20,6 +20,7 @@ from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.background import Background
+from tests.support.seeds import every
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.waiting import wait_until
 from tests.support.write_folder import WriteFolder
@@ -161,6 +162,7 @@ def _peak_kib(process: Path) -> int:
     return int(line.split()[1])
 
 
+@every(2, 0)
 def test_large_transaction_is_written_with_flat_memory_and_never_read_in_part(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -181,6 +183,7 @@ def test_large_transaction_is_written_with_flat_memory_and_never_read_in_part(
     assert 0 < peaks[1] < peaks[0] * 1.2, peaks
 
 
+@every(2, 1)
 def test_whole_transactions_of_several_batches_are_never_read_in_part(spark: SparkSession, tmp_path: Path) -> None:
     """With ``write_unit: txn`` they wait in the state, and are appended at once."""
     job = WriteFolder(tmp_path / "job")

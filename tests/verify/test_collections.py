@@ -146,7 +146,7 @@ def demo() -> Iterator[Demo]:
         yield demo
 
 
-@every(4, 1)
+@every(6, 0)
 def test_collections_show_what_the_table_has_while_servers_are_killed(demo: Demo, node: Path, tmp_path: Path) -> None:
     """Collections of each mode show PostgreSQL's own answers in the end, and no row ever goes back.
 
@@ -179,7 +179,7 @@ def test_collections_show_what_the_table_has_while_servers_are_killed(demo: Demo
             server.kill()
 
 
-@every(4, 1)
+@every(6, 0)
 def test_page_shows_orders_on_demand(demo: Demo, node: Path) -> None:
     """The example works on the demo as it is: it loads a region's newest orders, more of them, and a customer's."""
     npm(node, "run", "build")

@@ -32,7 +32,7 @@ _CHANGES: Final = (
 )
 
 
-@every(3, 0)
+@every(3, 2)
 def test_example_shows_the_slot_waiting_for_connect() -> None:
     """As its README says; by name, until Connect is back."""
     command = [sys.executable, "-m", "examples.connect.two_stores"]

@@ -19,7 +19,7 @@ from tests.support.seeds import every
 from tests.support.status_program import StatusProgram
 from tests.support.waiting import wait_until
 
-pytestmark = every(2, 0)
+pytestmark = every(3, 2)
 
 _COLOUR: Final = "return getComputedStyle(document.getElementById('state')).color"
 

@@ -21,7 +21,7 @@ from tests.support.seeds import every
 from tests.support.status_program import StatusProgram
 from tests.support.waiting import wait_until
 
-pytestmark = every(2, 1)
+pytestmark = every(3, 0)
 
 _DASHBOARD: Final = Path(__file__).parents[2] / "conf" / "monitoring" / "grafana_dashboard.json"
 

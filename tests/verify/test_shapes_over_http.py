@@ -126,7 +126,7 @@ def _joined(cursor: Any) -> State:
     return rows, int(ids)
 
 
-@every(4, 0)
+@every(6, 3)
 def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: Path, node: Path) -> None:
     """At each moment a client shows a state that some commit left, in order; at the end, the table.
 

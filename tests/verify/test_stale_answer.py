@@ -25,6 +25,7 @@ from tests.support.browser import browser
 from tests.support.config_file import change_config, write_config
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import every
 from tests.support.status_command import run_here
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
@@ -105,6 +106,7 @@ def tracked(tmp_path: Path, postgres: LocalPostgres) -> Iterator[_Tracked]:
         process.kill()
 
 
+@every(3, 1)
 def test_shape_that_is_left_is_named_by_command_page_and_metrics(tracked: _Tracked) -> None:
     """Within two batches after the others have flushed. With the job dead, the command still has the slot's figures."""
     first = 0x10_0000_0000

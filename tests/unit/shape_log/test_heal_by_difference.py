@@ -17,7 +17,7 @@ from flushtracker.shape_log.table.snapshots import last_snapshots
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.foreign_readers import duckdb_rows, polars_rows
 from tests.support.healed_log import HealedFollower, HealedLog
-from tests.support.seeds import play_until, seeds
+from tests.support.seeds import every, play_until, seeds
 from tests.support.shape_log_rows import SOURCE
 from tests.support.snapshot_world import Table, table_after
 
@@ -154,6 +154,7 @@ def rows_of(read: ShapeRead) -> Table:
     return {row["id"]: {name: text for name, text in row.items() if text is not None} for row in read.rows.to_pylist()}
 
 
+@every(2, 0)
 @pytest.mark.parametrize("seed", seeds(1, further=5))
 def test_followers_continue_by_the_difference_whatever_begins_again(tmp_path: Path, seed: int) -> None:
     """Nothing is folded, so nobody is told to begin again; each has the rows of its position after every poll."""
@@ -166,6 +167,7 @@ def test_followers_continue_by_the_difference_whatever_begins_again(tmp_path: Pa
     play_until(played, seed, "healed", "continued", "resyncs", "snapshots", "waits", "foreign")
 
 
+@every(2, 1)
 @pytest.mark.parametrize("seed", seeds(1, further=3))
 def test_a_follower_whose_rows_are_folded_is_told(tmp_path: Path, seed: int) -> None:
     """All others continue, also past a fold, and from the fold's rows to those of what follows."""
