@@ -34,6 +34,7 @@ from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.object_store import store_config, store_options
 from tests.support.s3_server import S3Server, running_s3
 from tests.support.sample_registry import shape_entry, table_entry
+from tests.support.seeds import in_turn
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 
 _PAGE: Final = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
@@ -204,7 +205,7 @@ def test_program_works_with_what_the_documentation_gives_it(s3: S3Server, progra
     _PROGRAMS[program](s3, _options(s3), next(_numbers))
 
 
-@pytest.mark.parametrize("program", _PROGRAMS)
+@pytest.mark.parametrize("program", in_turn([*_PROGRAMS], 2))
 def test_program_needs_each_action(s3: S3Server, program: str) -> None:
     """Without one of them it ends with an error; but for those that only failed uploads need."""
     allowed = _allowed(program)
