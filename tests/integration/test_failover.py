@@ -118,6 +118,31 @@ def test_a_capture_that_was_killed_with_its_primary_is_waited_for(rig: CaptureRi
     assert sorted(published_ids(rig)) == stored_ids(pair.primary)
 
 
+@every(3, 1)
+def test_a_planned_switchover_by_its_steps_loses_nothing(
+    rig: CaptureRig, pair: FailoverPair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of docs/operating.md; what commits while capture is stopped comes from the new primary."""
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    pair.add_standby()
+    pair.wait_until_synced(partial(insert_and_acknowledge, rig))
+    capture.stop()
+    pair.primary.execute(INSERT_USER)
+    pair.primary.stop()
+    pair.promote()
+    rig.server = pair.primary
+    pair.primary.execute(INSERT_USER)
+    caplog.clear()
+    capture = rig.start()
+    wait_for_switch(rig, 2)
+    rig.execute_and_wait(INSERT_USER)
+    capture.stop()
+    assert sorted(published_ids(rig)) == stored_ids(pair.primary)
+    assert "waiting until no other capture publishes" in caplog.text
+    assert "source continues on a later timeline" in caplog.text
+
+
 def test_capture_says_what_its_slot_lacks_to_survive_a_failover(pair: FailoverPair) -> None:
     """Nothing, while there is no standby; then settings, and a copy, which is temporary until the slot advances."""
     primary = pair.primary
