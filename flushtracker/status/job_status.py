@@ -39,8 +39,8 @@ class Holder(StatusObject, frozen=True, rename={"shape_id": "shape"}):
     ack_if_all_removed: Annotated[
         Lsn | None,
         about(
-            "the ack that its removal and that of all before it in the list would allow; `null` where it is not known "
-            "because the next pending shape is not in the list"
+            "the ack that its removal and that of all before it in the list would allow; `null` if the next pending "
+            "shape, which decides it, is not in the list"
         ),
     ] = None
     writer: Annotated[str, about("the name of its writer, whose notification is missing")] = LOG_WRITER
