@@ -1,8 +1,8 @@
 """The handles of clients that start or start over, and what they were shown before.
 
-A client never gets older rows than it was shown: a 409 gives it a handle with the last transaction that it was shown,
-and a request to start with such a handle waits for a log that has it. Only the offset and the handles of the served log
-and source count, and none if the log is an older copy, which may never get what the client was shown.
+A client never gets older rows than it was shown. A 409 gives it a handle with the last transaction that it was shown,
+and a request to start with that handle waits until the log has the transaction. Handles and offsets of another log or
+source do not count. If the log is an older copy, none counts, because it may never get that transaction.
 """
 
 from collections.abc import Iterator

@@ -97,8 +97,8 @@ class PageCache:
 class StateCache:
     """The rows of shapes for new clients, by handle and transaction, and the newest of each shape.
 
-    The last used entry is kept even if it is larger than the limit: clients fetch it page by page, and each page would
-    have to be computed from the shape's beginning.
+    The last used entry is kept even if it is larger than the limit. Clients fetch it page by page, and without it each
+    page would be computed from the shape's beginning.
     """
 
     def __init__(self, disk_bytes: int, keep_s: float) -> None:

@@ -23,10 +23,10 @@ _MOST: Final = 2**63 - 1
 class Handle:
     """``digest`` identifies the log, the shape and its columns, ``attempt`` the snapshot that the client started from.
 
-    Only ``generation`` differs if a client must start over and nothing else has changed: a client treats an answer with
-    a handle that it was told to drop as one from an outdated cache. ``log`` identifies the log and the source alone,
-    and is empty in handles of an older form. ``shown`` is the transaction of that log up to which the client was shown
-    the shape, or 0.
+    If a client must start over although nothing else has changed, ``generation`` differs. Otherwise it would take the
+    answer for one from an outdated cache, because it was told to drop that handle. ``log`` identifies the log and the
+    source alone, and is empty in handles of an older form. ``shown`` is the last transaction that the client was shown,
+    or 0.
 
     >>> str(Handle("0123456789abcdef", 3))
     '0123456789abcdef-3-0'

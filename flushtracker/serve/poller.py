@@ -6,8 +6,8 @@ everything. During a round (``rounds``), clients are shown shapes as they were w
 
 - *Fresh*: a request that must not be behind what its client has seen waits for a poll that begins after it.
 - *Bounded*: after ``LOOK_S`` a poll leaves the rest to the next one, and it skips a shape that it cannot read. So the
-  others are served, however much there is to find, and even if a file of some shape is lost, or does not answer: then
-  the poll leaves the query behind, with the tables, and only shapes that this file may have wait (``stalled_files``).
+  other shapes are served, however much there is to find. If a file does not answer, the poll abandons the query with
+  its tables, and only shapes with rows in that file wait (``stalled_files``).
 - *Old*: without a poll within ``MOST_AGE_S`` nothing is answered, because the last one may be arbitrarily outdated.
 """
 

@@ -13,7 +13,7 @@ _MOST: Final = 10
 
 @dataclass(slots=True)
 class _Span:
-    """The lines of an event since ``began_s``; those that it ``left_out`` are named by the next one."""
+    """The lines of an event since ``began_s``; the next line has the number of those that were ``left_out``."""
 
     began_s: float
     lines: list[str] = field(default_factory=list)

@@ -2,10 +2,10 @@
 
 A round wakes all clients that something new concerns, a few at a time: another one when one has resumed. So the loop
 accepts connections, reads requests and answers health checks in between. Those who have asked again since the last
-round, and whose ``turns`` have not come, belong to it as well. What is new during a round is shown in the next one,
-which begins once the last client of this one has resumed, or had its turn: a client that asks again meanwhile waits. So
-what is shown advances at most as fast as all can be answered, each answer has everything since the client's last one,
-and all who follow a shape get the same one.
+round, and whose ``turns`` have not come, belong to it as well. Changes that arrive during a round are shown in the next
+one. That begins once the last client of this round has resumed, or had its turn; a client that asks again meanwhile
+waits. So changes are shown at most as fast as all clients can be answered. Each answer has everything since the
+client's last one, and all who follow a shape get the same answer.
 
 For the event loop.
 """

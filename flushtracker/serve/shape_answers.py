@@ -1,8 +1,8 @@
 """``ShapeAnswers``: answers the clients of shapes.
 
 Each answer goes from the client's offset to a later one, or to the same, and both are ends of whole transactions. It
-says that the client is up to date only if a sufficiently recent poll found so: the last one, or, if the client may have
-seen answers of another server that is ahead, one that began after its request.
+says that the client is up to date only if a recent poll found so. That is the last poll, or one that began after the
+request, if the client may have seen answers of another server that is ahead.
 
 1. A new client gets the rows that the shape had at some transaction: the newest, or one with cached rows. It continues
    with the log from there, so the choice only affects how soon it is up to date.
@@ -10,7 +10,7 @@ seen answers of another server that is ahead, one that began after its request.
    are polled once more, because another server may be ahead of this one.
 3. A waiting client is answered as soon as a poll, or the tail, has more. If it is ahead of the log, and the tail has
    nothing for it, it waits for the log.
-4. A client that waits for what a definition on demand shows of its parent's changes waits on while that is nothing.
+4. A client of a definition on demand waits on while its parent's changes contain nothing that the definition shows.
 5. A client that starts over waits for a log that has everything that it was shown before, by any server.
 """
 
@@ -194,7 +194,7 @@ class ShapeAnswers:
         return page.is_end and is_newest(page.tx, page.version, follower.seen)
 
     def _tail_for(self, follower: Follower) -> TailPages | None:
-        """The tail, unless it has what the client must not see: of a parent, only the log tells what is shown."""
+        """The tail, but none for a definition on demand: only the log tells which of the parent's rows to show."""
         return self._parts.tail_pages if follower.seen.selection is None else None
 
     def shows_nothing(self, follower: Follower, page: Page) -> bool:

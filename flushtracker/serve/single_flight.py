@@ -4,9 +4,9 @@ bounded.
 A read may show its result before it is complete. Waiting requests get that, and the read continues to its end even
 without them, because its result is cached for others.
 
-No request waits longer than ``WAIT_S``; its client retries, and the read goes on for it. A read without progress is
-stalled, perhaps because a store does not answer: it keeps its thread, a spare one takes its place, and later reads of
-the same shape are refused.
+No request waits longer than ``WAIT_S``; its client retries, and the read goes on for it. A read without progress has
+stalled, perhaps because a store does not answer. It keeps its thread, a spare thread takes its place, and later reads
+of the same shape are refused.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
 A thread adds them, and each page can be sent once the next one has begun, while the rest is computed.
 
-A page begins after a number of rows, in the order of their inserts, and a client can continue there with any server:
-the order is the same on all servers, as long as the shape has the same snapshot.
+A page begins after a number of rows, in the order of their inserts. As long as the shape has the same snapshot, that
+order is the same on all servers. So a client can continue with any of them.
 """
 
 import asyncio

@@ -1,10 +1,11 @@
 """Finds the parent of a definition: a live shape of its table that has all of its rows, and all columns that it needs.
 
 A shape has all rows if it has no condition, or if each part of its condition, as joined by AND, is a part of the
-definition's: parts are compared by their canonical forms, and nothing else is taken to imply another.
+definition's. Parts are compared by their canonical forms; no part implies a different one.
 
-Of several, the parent is the one with the most parts, which has the fewest rows, then the one with the least id. Only
-the registry decides, so every server finds the same parent. It changes with the registry, and clients then begin again.
+If several shapes qualify, the parent is the one with the most parts, and so the fewest rows, then the one with the
+least id. Only the registry decides, so every server finds the same parent. It changes with the registry, and clients
+then begin again.
 """
 
 from collections.abc import Collection, Iterable, Iterator

@@ -23,7 +23,7 @@ class OnDemand:
 
     @classmethod
     def of(cls, tables: frozenset[TableName], most_definitions: int) -> "OnDemand":
-        """For at most so many definitions at once, each of which may wait for a read of its log."""
+        """For at most so many definitions at once. Each may wait for a read of its log."""
         # Definitions share what this one thread has read last.
         logs = SingleFlight("on-demand-logs", 1, most_definitions)
         rows = SingleFlight("on-demand-rows", 1, spare=1)

@@ -5,7 +5,7 @@
 - ``subset_rows``: chooses the rows.
 - ``subset_answers``: at which offset they are, and where the client's stream continues.
 
-The client merges the rows with its stream, in which it skips what a subset says that it contains. Here a subset
-contains nothing: its rows are never older than the offset of its answer, and a client that has an offset keeps it, so
-the stream has every later change, in order. docs/decisions/0054-subsets.md has why that is enough.
+The client merges the rows with its stream, and skips transactions that a subset says it contains. Here a subset says
+that it contains none. Its rows are never older than the offset of its answer, and a client that has an offset keeps it.
+So the stream has every later change, in order. docs/decisions/0054-subsets.md has why that is enough.
 """

@@ -1,8 +1,9 @@
 """``RowOrder``: the order of a subset's rows, as PostgreSQL's ORDER BY; ties are in the order of their keys.
 
 So pages with ``limit`` and ``offset`` of the same rows do not overlap. A type whose order is not known here is refused.
-The order of text depends on a collation, and only that of bytes is known here: where the column has it, as capture has
-found, where ``COLLATE "C"`` is written, or configured, or where the order does not decide which rows there are.
+Text is ordered by bytes, the one collation that is known here. That is right if the column has it, as capture has
+found, if the request has ``COLLATE "C"``, or if it is configured. Otherwise text is refused, unless the order does not
+decide which rows there are.
 """
 
 import re

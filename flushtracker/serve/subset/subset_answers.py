@@ -4,11 +4,11 @@ A client has an offset, and its stream continues there, or where the answer says
 and it may ask for several at once. So that it misses no change:
 
 1. A client with an offset keeps it, and its handle. It gets the rows as of that offset. If the log does not have these
-   any more, it gets the newest ones; then its stream cannot be continued either, and the client is told to begin again
-   by its stream, which alone can tell it so.
-2. A client without an offset gets the newest rows, and an offset that the log had reached ``SINCE_S`` before. It may
-   have another such answer on its way, by any server, and takes the offset of the one that comes last: so that must not
-   be above the rows of the other one. What is repeated for it in between leads to the same rows.
+   any more, it gets the newest ones. Then its stream cannot be continued either, and tells the client to begin again;
+   an answer to a subset could not.
+2. A client without an offset gets the newest rows, and an offset that the log had reached ``SINCE_S`` before. Another
+   such answer may be on its way, by any server, and the client takes the offset of the one that comes last. So that
+   must not be above the rows of the other. Changes that the client then gets again lead to the same rows.
 3. A client that was shown more than the log has yet waits for it.
 """
 

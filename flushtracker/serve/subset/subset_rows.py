@@ -47,10 +47,10 @@ class SubsetRows:
 
     @classmethod
     def of(cls, subset: Subset, shape: SeenShape, rules: SubsetRules) -> "SubsetRows":
-        """What a subset is of the rows of a shape.
+        """A subset of the rows of a shape.
 
         Raises:
-            BadRequestError: it does not fit the shape, depends on what is not known here, or is too large.
+            BadRequestError: it does not fit the shape, needs an order that is unknown here, or is too large.
         """
         if subset.limit is not None and subset.offset + subset.limit > rules.most_rows:
             raise BadRequestError(

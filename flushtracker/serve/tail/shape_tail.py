@@ -13,9 +13,9 @@ after its place.
   beginning or its commit, truncates, is too large, or its events have several schemas.
 - All transactions have one ``schema``. Another one drops those before.
 
-The writers' rule is another one (:mod:`flushtracker.shape_log.shape_chain`): for them a start is next, whatever it
-follows, because nothing past what they have notified is confirmed. So a start skips nothing that they lack. Here it may
-skip what the writers have read and the tail has lost, and ``start`` means nothing.
+The writers' rule differs (:mod:`flushtracker.shape_log.shape_chain`). For them a start is next, whatever it follows:
+nothing past their notifications is confirmed, so a start skips nothing that they lack. Here it may skip events that the
+writers have read and the tail has lost, so ``start`` means nothing.
 """
 
 from bisect import bisect_right

@@ -1,7 +1,7 @@
 """``Tails``: the tails of all shapes that clients ask for, within a bound of memory.
 
-They take all of it, and so keep what the log has long since: a client that is late, among thousands that are, would
-need a read of the log for its place alone.
+They use the whole bound, so they also keep transactions that the log has long had. Otherwise each late client would
+need a read of the log for its offset alone, and there may be thousands.
 
 A shape that nobody has asked for in ``poller.FORGET_S`` has no tail, and its events need not be read:
 :attr:`Tails.asked`. It does not matter which events are left out, nor when: the next one says what it follows.
@@ -27,7 +27,7 @@ from flushtracker.wal.log_offset import LogOffset
 
 @dataclass(frozen=True, slots=True)
 class TailPage:
-    """What a client is shown next, up to the transaction ``tx``; its own place if that is nothing."""
+    """The transactions that a client is shown next, up to ``tx``, which is its own place if there are none."""
 
     transactions: tuple[TailTransaction, ...]
     tx: int
@@ -97,7 +97,7 @@ class Tails:
         return is_new
 
     def forget(self, key: ShapeKey) -> None:
-        """Drop what is known of a shape: also if an event of it could not be read, or is too large to be read."""
+        """Drop the tail of a shape, also because an event of it could not be read, or is too large."""
         tail = self._tails.pop(key, None)
         if tail is not None:
             self.memory_bytes -= tail.memory_bytes
@@ -174,8 +174,8 @@ def _is_of(tail: ShapeTail, seen: SeenShape) -> bool:
 def _is_linked(tail: ShapeTail, seen: SeenShape, handle: Handle, place: int) -> bool:
     """Whether nothing is missing between what the client has and the tail's base.
 
-    If the log has passed the client's place, it must be known to have that transaction, or else have been restored from
-    an older copy: what the tail itself has, the log has as well.
+    If the log has passed the client's place, it must have that transaction. Otherwise it was restored from an older
+    copy. The log has every transaction that the tail itself has.
     """
     reached = reached_by(seen, handle, place)
     if reached is None or tail.base > LogOffset.last_of(reached):
