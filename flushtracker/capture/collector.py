@@ -1,8 +1,8 @@
 """``Collector``: turns one connection's messages and keepalives into published fragments.
 
 A keepalive states that the server has sent everything up to ``wal_end``. It becomes a fragment without changes at
-``wal_end − 1``, and only outside a transaction: a commit record may start exactly at ``wal_end``, and inside a
-transaction more changes below ``wal_end`` will follow.
+``wal_end − 1``, because a commit record may start exactly at ``wal_end``. Inside a transaction more changes below
+``wal_end`` will follow, so it is ignored there.
 
 A row of a table without shapes is counted but not decoded. No shape needs it: a shape that is added now starts after
 the open transaction, and a table's partitioned ancestors are looked up when its relation arrives, before its rows. Rows
@@ -10,14 +10,14 @@ that a table received before it became a partition do not belong to the root's s
 the same reasons, only those columns are decoded that shapes read when the transaction began, or when the relation was
 last described in it.
 
-A transaction without changes of published tables is not published, because the server may not send it: it does only for
-logical messages, which any role may write, and which capture only requests at times (``needed_messages``). Two kinds
-are published nevertheless: one with which a table loses a partition, and the one that an earlier connection published
-last.
+A transaction without changes of published tables is not published, because the server may not send it again. It sends
+one only for a logical message, which any role may write and which capture seldom requests (``needed_messages``). Two
+kinds are published nevertheless: a transaction at which a table loses a partition, and the one that an earlier
+connection published last.
 
 A row that is too large for the topics does not stop the stream: the shapes affected are ended (``event_limit``).
 Neither does text without equivalent in UTF-8, such as bytes that WIN1252 leaves undefined, or a value of type "char"
-before PostgreSQL 16: the shapes that read the column are ended, whether or not they have the row.
+before PostgreSQL 16. The shapes that read the column are ended, whether or not they have the row.
 """
 
 from collections.abc import Callable, Iterator, Sequence

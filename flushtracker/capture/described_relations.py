@@ -2,7 +2,7 @@
 
 The server describes a relation once, and it may get a shape later, so its description is kept. But tables may be
 created and dropped without end. So the catalog is queried now and then for dropped ones. All changes of a dropped table
-committed before its DROP, and so before the end of the WAL at that moment: once the stream is past it, the relation is
+committed before its DROP, and so before the end of the WAL at the query. Once the stream is past that, the relation is
 forgotten. A new table that reuses the OID is described again.
 
 Descriptions may also take much memory at once: a table may have 1,600 columns. Then those of tables without shapes are
@@ -57,7 +57,7 @@ class DescribedRelations:
         return oid in self._trimmed
 
     def trim(self, is_needed: Callable[[int], bool]) -> list[int]:
-        """The relations whose columns are to be forgotten now: those that are not needed, if all take much memory."""
+        """The relations whose columns are to be forgotten now: those without shapes, if all take much memory."""
         if self._whole_bytes <= self._trim_at:
             return []
         trimmed = [oid for oid in self._whole if not is_needed(oid)]

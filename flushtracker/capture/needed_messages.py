@@ -1,10 +1,14 @@
 """Decides whether a connection should receive the messages of ``pg_logical_emit_message``, which any role may write.
 
 They are up to 1 GB each, and nothing uses them. But a transaction that changes no published table is sent only if it
-has one, and two things may need such a transaction: a table that has lost a partition while nothing else commits,
-because its shapes lose the rows with a transaction (``bound_tables``); and the last published transaction, if it was
-one of these, because it must be resent (``history_check``). So a connection starts without messages. If either is
-found, it is replaced by one with messages, and that by one without once the slot is confirmed past it.
+has a message, and two cases may need such a transaction:
+
+- a table has lost a partition while nothing else commits. Its shapes lose the rows with a transaction
+  (``bound_tables``);
+- the last published transaction was one of these, and must be resent (``history_check``).
+
+So a connection starts without messages. In either case it is replaced by one with messages, and that by one without,
+once the slot is confirmed past the transaction.
 """
 
 from flushtracker.capture.collector import Collector

@@ -5,7 +5,7 @@ this was true at every check during the grace period (:class:`_Sample`):
 
 - the slot's figures and the job's document are current; the job is the only one that knows the source, and has not set
   it aside;
-- the job's ack is the one that capture has read, and the slot is confirmed up to it: so the slot waits for the job's
+- the job's ack is the one that capture has read, and the slot is confirmed up to it. So the slot waits for the job's
   next ack, not for capture, nor for a job that is dead or acknowledges something else;
 - the same shape holds the ack, and has made no progress. It is the first of the job's holders; the others are not
   considered.
@@ -13,7 +13,7 @@ this was true at every check during the grace period (:class:`_Sample`):
 and if, over this period,
 
 - the job has finished batches, the last one just now, and has seen everything that capture had published at the start
-  of the period: so it does not hang, is not behind, and has not just missed a flush;
+  of the period. So it does not hang, is not behind, and has not just missed a flush;
 - the server has written WAL: on an idle server nothing accumulates;
 - every eviction has taken effect, and there were fewer than ``at_most_per_hour`` in the last hour. A shape that became
   pending after its eviction was resynced, and may be evicted again;
@@ -21,13 +21,13 @@ and if, over this period,
 and if it holds at least ``at_least_bytes``: the server removes WAL in files of 16 MiB, so less frees nothing.
 
 Unless the rule allows it, no shape is evicted if others of the same writer stopped at the same moment
-(:mod:`flushtracker.status.stall`): their writer is down, and the next shape holds as much WAL, so all of them
+(:mod:`flushtracker.status.stall`). Their writer is down, and the next shape holds as much WAL, so all of them
 would have to be evicted.
 
 Then the shape is evicted if it was seen without progress for longer than ``remove_after``; or if the slot retains more
 than its limit, and this shape holds at least half of it. The rest may be an open transaction, which no eviction ends.
 
-For ``remove_after``, only time counts in which every check found capture and the job healthy, and the job not behind.
+``remove_after`` counts only time during which every check found capture and the job healthy, and the job not behind.
 ``since_ms`` survives a restart; but while capture, the job or the whole machine was down, the writer may have been down
 too.
 """

@@ -1,9 +1,9 @@
 """``BoundTables``: the tables of a source's shapes, as the catalog described them when the shapes were bound.
 
 A table is compared with the catalog on each connection, at intervals, and when the server describes it: before the
-first change of a session and after an ALTER TABLE. A description belongs to a transaction, so a comparison that has
-already seen that transaction is not repeated: many new partitions are read at once, and a reconnect reads each table
-once.
+first change of a session and after an ALTER TABLE. A description belongs to a transaction. A comparison that
+has already seen that transaction is not repeated, so many new partitions are read at once, and a reconnect reads each
+table once.
 
 The partitions of a table are recorded once for all its shapes; :class:`PartitionMap` has those whose changes are
 routed. A new partition *joins* with the first transaction that changes it. If it joined earlier, it would be missing
@@ -114,7 +114,7 @@ class BoundTables:
         self._request_transaction()
 
     def _request_transaction(self) -> None:
-        """If tables are about to lose partitions, have the server send the transaction with which they do."""
+        """If tables are about to lose partitions, have the server send a transaction, with which they lose them."""
         if self.is_any_unlost():
             self._server.emit_transaction()
 

@@ -7,12 +7,12 @@ the table were committed, all its changes are sent.
 
 When those rows were committed is unknown, too. So this object keeps *horizons*: moments, each with a snapshot and the
 transactions open at that time. A row was committed before a horizon if the horizon's snapshot is after its xid, or if
-it was read before; a transaction that was not open at a horizon began after it. The first horizon is the start of the
-connection. Another one is added when a row is found that was not committed before the last one.
+it was read before. An open transaction that was not open at a horizon began after it. The first horizon is the start of
+the connection. Another one is added when a row is found that was not committed before the last one.
 
-A server session also caches whether a table is published, and does not notice some catalog rows that publish it later
-(:meth:`PublishedTables.unnoticed_rows`): after an earlier change of the table, it never sends any. So these rows must
-have been committed before everything that this connection sends.
+A server session also caches whether a table is published. Some catalog rows that publish it later go unnoticed
+(:meth:`PublishedTables.unnoticed_rows`). If the session has decoded an earlier change of the table, it never sends any.
+So these rows must have been committed before everything that this connection sends.
 
 A standby shows neither the transactions of its primary nor their locks, only a lower bound of their xids. There,
 everything that may have been open at the horizon counts as partly sent.

@@ -1,14 +1,14 @@
 """Finds the registry entries that a failover affects, because they have a position beyond the switch point.
 
-Everything published lies before the switch point, but the registry may be ahead of that: of the server, or of the
-confirmation of a first fragment. The promoted server has other transactions at such positions.
+Everything published lies before the switch point, but the registry may have positions beyond it. The promoted server
+has other transactions at such positions.
 
 - A shape that is added starts after the end of the server's flushed WAL, which may be past what a standby has. The
   promoted server's transactions between the switch point and that start would be in no shape.
 - A partition *joins* a table with the first transaction that changes it, and is *lost* with the first one after it has
   left. If the failover lost that transaction, it was not published, and another one takes its place.
-- A partition that was found to be empty, or a column that was found to be altered, in lost WAL may differ on the
-  promoted server. Then the shapes on the table end.
+- A partition was found to be empty, or a column to be altered, by WAL that the failover lost. That may differ on the
+  promoted server, so the shapes on the table end.
 """
 
 from collections.abc import Iterable
@@ -25,8 +25,8 @@ LOST_TABLE: Final = "its table, or a partition of it, was altered just before a 
 class LostStarts(NamedTuple):
     """``moved``: shapes without readers so far, which will start at the switch point instead; ``ended``: the others.
 
-    The others may have a snapshot of the old primary, with transactions that the failover has lost, or an earlier
-    incarnation that ends beyond the switch point, before which the next one must not begin.
+    The others may have a snapshot of the old primary, with transactions that the failover has lost. Or an earlier
+    incarnation ends beyond the switch point, and the next one must not begin before that end.
     """
 
     moved: tuple[ShapeEntry, ...]

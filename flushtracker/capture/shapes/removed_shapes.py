@@ -1,8 +1,8 @@
 """``RemovedShapes``: publishes removals of a source's shapes, and cleans up the topics after them.
 
 Each removal is published for the tracking job once its registry entry is published. Once the slot is confirmed past the
-removal, no ack needs the shape's flushes and removal, whatever state a tracking job continues from: they are deleted,
-and the entry is *condensed* to little more than its id.
+removal, no ack needs the shape's flushes and removal, whatever state a tracking job continues from. Then they are
+deleted, and the entry is *condensed* to little more than its id.
 """
 
 import logging

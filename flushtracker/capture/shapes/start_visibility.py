@@ -3,9 +3,10 @@
 It is visible when every later MVCC snapshot on the server contains all transactions that commit at or below the shape's
 ``starts_after``.
 
-A transaction becomes visible after its commit record is in the WAL, and so possibly after capture has received it: at
-once, or when a synchronous standby has confirmed it, which may take days. Transactions do not become visible in LSN
-order. And transactions confirmed to the server before this connection are not resent, but may still be invisible.
+A transaction becomes visible after its commit record is in the WAL, and so possibly after capture has received it. It
+does so at once, or when a synchronous standby has confirmed it, which may take days. Transactions do not become visible
+in LSN order. And transactions confirmed to the server before this connection are not resent, but may still be
+invisible.
 
 The state, of one connection:
 
@@ -14,8 +15,8 @@ The state, of one connection:
   a query, and is needed only now and then to keep their number small.
 - *unknown*: the transactions that were in progress when a shape began to wait, and have not been received. Most have
   simply not committed. But one may have committed before this connection began, or may have no published changes and so
-  not be sent. It is known not to have committed at or below the start once it is received, or if its session was not
-  waiting for a standby in ``CHECKS`` checks in a row. Only this is inferred from time: a commit that does not wait for
+  not be sent. It did not commit at or below the start if it is received later, or if its session was not waiting for a
+  standby in ``CHECKS`` checks in a row. Only this is inferred from time: a commit that does not wait for
   a standby is visible within milliseconds.
 
 A start is visible when ``received_lsn`` has reached it, no *committed* transaction is at or below it, and none is

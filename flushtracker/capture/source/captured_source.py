@@ -157,8 +157,8 @@ class CapturedSource:
         """Claim the source for this connection, which fences other captures; a new source has no entry to claim.
 
         On a later timeline, servers that are not on it are refused from then on. On the same one, a capture that was
-        not stopped may still publish what it received from this server, all before ``wal_end``, the end of the WAL once
-        this process had the slot. The token of a seal is cleared, unless this server was upgraded from the sealed one.
+        not stopped may still publish transactions before ``wal_end``, the end of the WAL when this process got the
+        slot. The token of a seal is cleared, unless this server was upgraded from the sealed one.
         """
         entry = self._prior.entries.source
         if entry is None:

@@ -2,8 +2,8 @@
 
 pg_upgrade keeps a slot if nothing has committed past its confirmed position. So capture continues until the whole WAL
 of the server is confirmed, and no open transaction could still commit. Then it compares the tables of the shapes with
-the catalog once more, and creates the seal (:mod:`flushtracker.postgres.upgrade_seal`), which must be at the same
-position: later commits make pg_upgrade refuse, and commits before the comparison were confirmed. The token of the seal
+the catalog once more, and creates the seal (:mod:`flushtracker.postgres.upgrade_seal`) at the same position. Later
+commits make pg_upgrade refuse, and commits before the comparison were confirmed. The token of the seal
 is recorded in the registry, where the next capture of this server clears it.
 """
 

@@ -1,8 +1,8 @@
 """``SlotTakeover``: starts the stream of a slot that another process may hold.
 
-PostgreSQL lets one connection read a slot. It may still be held by a capture that was just killed, whose connection the
-server has not noticed yet, or by an earlier connection of this process, which the server will drop. If another process
-holds it for longer, it is another capture, and this one ends, unless it is configured to wait.
+PostgreSQL lets one connection read a slot. The holder may be a capture that was just killed, until the server notices,
+or an earlier connection of this process, which the server will drop. If another process holds the slot for longer, it
+is another capture, and this one ends, unless it is configured to wait.
 """
 
 import logging
