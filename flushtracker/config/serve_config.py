@@ -80,9 +80,8 @@ class SubsetRules:
 class ServeConfig:
     """All of it. ``source``: whose shapes are served, if several sources have the same ones; ``None`` for any.
 
-    ``on_demand``: the tables of which any definition is served that a shape contains, as (schema, name), of at most
-    ``on_demand_definitions`` at once.
-    ``tail`` is ``None`` if clients get changes from the log alone.
+    ``on_demand``: tables, as (schema, name). Any definition on them that a shape contains is served, at most
+    ``on_demand_definitions`` at once. ``tail`` is ``None`` if clients get changes from the log alone.
     """
 
     sink: LogConfig

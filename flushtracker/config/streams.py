@@ -3,7 +3,7 @@
 from typing import Final
 
 FRAGMENTS: Final = "fragments"
-"""What was sent to which shape: from capture to the tracking job."""
+"""Which changes were sent to which shape: from capture to the tracking job."""
 FLUSHES: Final = "flushes"
 """How far each shape is durable: from the writers to the tracking job."""
 SHAPE_CHANGES: Final = "shape_changes"

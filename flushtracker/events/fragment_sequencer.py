@@ -144,7 +144,7 @@ def shape_changes(source: str, part: RoutedFragment, follows: LogOffset, *, star
 
 
 def _joined(before: FragmentShape | None, shape: FragmentShape) -> FragmentShape:
-    """Merge a shape's parts of two fragments, the first of which may not have been published."""
+    """Merge a shape's parts of two fragments; the first one may not have been published."""
     if before is None:
         return shape
     last_offset = before.last_offset if shape.last_offset is None else shape.last_offset

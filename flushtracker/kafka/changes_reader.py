@@ -15,7 +15,7 @@ class ChangesReader:
     """Follows ``topic``, committed records only, from ``positions`` on, elsewhere from the beginning.
 
     ``positions`` then has the Kafka offset of the next record of each partition. A position that is no longer in the
-    topic is that of its beginning: what is missing is a gap, or was sent again.
+    topic is moved to its beginning. The lost events are a gap, or were sent again.
 
     Raises:
         BrokerError: there is no such topic, or no broker answers within ``config.retry_timeout_ms``.

@@ -1,4 +1,4 @@
-"""``TopicTail``: what is written to a topic from now on, for a reader to whom old records are worth nothing.
+"""``TopicTail``: the records that are written to a topic from now on, for a reader that needs no old ones.
 
 It begins at the end of each partition, and begins there again after whatever goes wrong, so records may be missing
 between two of :meth:`TopicTail.begin`. Nothing of where it has read is kept, neither here nor by the brokers.

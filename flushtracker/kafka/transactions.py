@@ -1,7 +1,7 @@
 """``TransactionalProducer``: publishes records in Kafka transactions, and says where each record is before it commits.
 
-Creating one fences every other with the same ``transactional.id``, whose transactions can then no longer commit, and
-ends what the previous one left open. So what is in the topics, read committed, is all there will ever be from before.
+Creating one fences every other with the same ``transactional.id``. Their transactions can no longer commit, and an open
+one is ended. So a reader of committed records then finds all that they have written, and nothing is added later.
 """
 
 from collections.abc import Callable, Iterable

@@ -7,7 +7,7 @@ from typing import Final
 
 HOST: Final = "127.0.0.1"
 _PORTS: Final = range(20_000, 32_000)
-"""Below those that the kernel gives to connections, so that none takes one before a server does."""
+"""Below the ports that the kernel gives to connections, so that no connection takes one before a server does."""
 _RANDOM: Final = SystemRandom()
 """Two processes must not choose the same ports, even if a test has seeded the other generator."""
 

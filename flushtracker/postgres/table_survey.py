@@ -53,7 +53,7 @@ _IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 
 @dataclass(frozen=True, slots=True)
 class SurveyedTable:
-    """A table, or what is none: then ``no_table`` says what it is.
+    """A table, or another relation, whose kind ``no_table`` says.
 
     ``bytes`` include indexes and TOAST; they and ``rows``, an estimate, are ``None`` if unknown. Both are those of all
     ``partitions``, which are counted at any depth. ``grants`` are statements that let this role read all of it.

@@ -73,7 +73,7 @@ class Supervisor:
             child.process.stop()
 
     def close(self) -> None:
-        """Kill what has not been stopped."""
+        """Kill the children that have not been stopped."""
         for child in self._children.values():
             if child.process is not None:
                 child.process.kill()

@@ -223,7 +223,7 @@ class Shape:
 
     @property
     def may_overflow(self) -> bool:
-        """Whether the server may raise an error for a row for which ``where`` has an outcome here."""
+        """Whether the server may raise an error for a row although ``where`` has an outcome for it here."""
         return self._where is not None and self._where.may_overflow
 
     @property

@@ -1,7 +1,7 @@
 """``TypeBinding``: the types of a table's columns when shapes were bound to it.
 
 The server writes an enum's value as its label, and a composite value as its attributes. Altering the type changes the
-texts of rows for which no change is sent, and the stream does not even describe the table again. An *added* label
+texts of rows, but no changes of them are sent, and the stream does not even describe the table again. An *added* label
 changes no row, so a shape survives it. That requires checking that each value is a known label: an unknown one was
 renamed since. Values within composite types and ranges are not checked, so with those any change ends the shape.
 """

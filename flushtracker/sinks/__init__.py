@@ -1,1 +1,1 @@
-"""Sinks that read Kafka: rows as Debezium's records, and what is durable by the offsets of their consumer groups."""
+"""Sinks that read Kafka: rows become Debezium's records, and the offsets of consumer groups say what is durable."""

@@ -1,15 +1,15 @@
 """``GroupProgress``: how far a shape is durable that consumer groups read from a topic.
 
-The state is a list of **marks**, one for each commit to the topic that something is still to be read of: the shape's
-offset up to which everything was produced, and for each partition the **span** of the records since the mark before.
+The state is a list of **marks**, one for each commit to the topic that is not wholly read: the shape's offset up to
+which everything was produced, and for each partition the **span** of the records since the mark before.
 For each group there are the **counted** positions: the greatest that it has committed in each partition. A mark is
 flushed once every group has counted past the ends of its spans, and all marks before it are flushed. So a partition
 without records holds nothing back, and a mark without records none at all.
 
-A :class:`TopicLook` is a sample of the topic and its groups. What a group commits counts by its greatest position: one
-that goes back, after a rebalance or a reset, takes back nothing that was said, because the sink was durable when it
-committed; one that was deleted stays where it was counted. A group that has committed nothing holds the first mark. A
-position past the end of the topic is none of a reader's, and does not count.
+A :class:`TopicLook` is a sample of the topic and its groups. A group counts by its greatest position. If it goes back,
+after a rebalance or a reset, no flush is taken back: the sink was durable when it committed. A group that was deleted
+stays where it was counted, and one that has committed nothing holds the first mark. A position past the end of the
+topic does not count, because no reader can have it.
 
 **A commit proves nothing of records that are gone.** If the log of a partition begins past the next record that a
 group has to read, then retention has deleted it: its reader continues after it, and what it commits there looks like

@@ -10,7 +10,7 @@ own.
   commit, even in a transaction of exactly n × ``max_batch_size`` changes.
 - Where a transaction is cut is not part of its identity: with other limits, a resend cuts it elsewhere.
 - Operations are numbered 0, 2, 4, …, because an update that changes a primary key may later become two operations.
-- A row that no shape needs is not decoded (``skip_row``), but keeps its number. Of other rows, only the columns that
+- A row that no shape needs is not decoded (``skip_row``), but keeps its number. In other rows, only the columns that
   shapes read are decoded (``read_only``).
 - A Relation message applies to the changes after it, even in mid-transaction. Earlier changes keep the relation they
   arrived with.

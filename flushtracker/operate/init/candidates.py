@@ -1,7 +1,7 @@
 """``Candidate``: a table of a database, with what a shape on it would be, or why none can be on it now.
 
-The judgement is that of ``flushtracker check --connection``; what is added are statements. Those that make a shape
-possible change nothing that the applications of the database may write.
+Tables are judged as by ``flushtracker check --connection``. The statements that make a shape possible restrict nothing
+that the applications of the database may write.
 """
 
 from collections.abc import Mapping, Sequence

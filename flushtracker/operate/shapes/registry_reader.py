@@ -58,7 +58,7 @@ class RegistryReader:
         return self._await(shape_ids, lambda entry: (entry.source, entry.definition.id) not in self._known, timeout_s)
 
     def await_incarnations(self, wanted: Mapping[str, int], timeout_s: float) -> frozenset[str]:
-        """Wait until capture has begun these incarnations; return the shapes for which it did not in time."""
+        """Wait until capture has begun these incarnations; return the shapes that it did not begin in time."""
         known = {key: entry.definition.incarnation for key, entry in self._known.items()}
 
         def has_begun(entry: ShapeEntry) -> bool:

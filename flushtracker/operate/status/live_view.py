@@ -20,7 +20,7 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 class LiveView:
-    """Messages are printed by ``print_line``, until a terminal is drawn: then the last of them are part of that."""
+    """Messages are printed by ``print_line``, until a terminal is drawn, which shows the last of them."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self._print_line = print_line

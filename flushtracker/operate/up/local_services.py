@@ -43,7 +43,7 @@ class LocalServices:
             self._start(service)
 
     def check(self) -> None:
-        """Start again what has ended by itself; raises ``FlushtrackerError``."""
+        """Restart services that have ended by themselves; raises ``FlushtrackerError``."""
         for name, service in self._services.items():
             if service.has_exited:
                 self._say(f"{name} has exited; it is started again")

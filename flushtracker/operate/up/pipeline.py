@@ -61,9 +61,9 @@ class Pipeline:
         """Whether everything runs, and every shape has the rows that its table had before."""
 
     def step(self) -> None:
-        """Start what can be started, and again what has ended; raises what must not be started again.
+        """Start programs that can start, and restart ended ones; raises the failure of one that must stay ended.
 
-        Says what has happened meanwhile.
+        Says what has happened since the last step.
         """
         self._services.check()
         self.children.check()

@@ -156,7 +156,7 @@ def _require_taken(shape_id: str, writer: str, takes: Callable[[str], bool]) -> 
 def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:
     """The live shapes of the server that have, or will have, a snapshot; not of a source that another has replaced.
 
-    The logs of such a source are history: rows of today would not be those that its changes lead to.
+    The logs of such a source are history: today's rows do not follow from its changes.
     """
     replaced = successors({source for source, _, _ in registry.entries})
     for entry in registry.entries.values():

@@ -35,7 +35,7 @@ class LiveSnapshotStatus:
         """The sums of other tables."""
 
     def note_looking(self) -> None:
-        """Record that the job checks what is due, or is taking it."""
+        """Record that the job checks which snapshots are due, or takes them."""
         self._last = replace(self._last, next_look_at_ms=None)
 
     def note_looked(self) -> None:
@@ -98,7 +98,7 @@ class LiveSnapshotStatus:
         self._last = replace(self._last, failed_shapes=len(failures), failures=tuple(listed))
 
     def note_server_error(self, error: Exception) -> None:
-        """Record why it is unknown what is due."""
+        """Record why it is unknown which snapshots are due."""
         self._last = replace(self._last, attempt=None, server_error=bounded(str(error)))
 
     def read(self) -> SnapshotStatus:

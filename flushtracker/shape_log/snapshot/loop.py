@@ -117,7 +117,7 @@ class SnapshotLoop:
         return not locked.isdisjoint(group.oids), max(tries)
 
     def _must_check(self, errors: Iterable[FlushtrackerError]) -> bool:
-        """Whether what is due is looked at again, because an attempt failed for a lock, or as the server is away."""
+        """Whether to check again what is due, because an attempt failed for a lock, or the server is away."""
         is_away = any(isinstance(error, PostgresUnavailableError) for error in errors)
         return is_away and self._config.trigger_ms is not None
 

@@ -49,7 +49,7 @@ def joined_changes(
 def _own_versions(
     versions: Iterable[pa.Table], condition: JoinedCondition, definition: ShapeDefinition
 ) -> Iterator[pa.Table]:
-    """The versions of the shape's own table; those that subqueries read are added to the condition."""
+    """The versions of rows of the shape's own table; those of its subqueries' tables are added to the condition."""
     for table in versions:
         for name in condition.inner_tables:
             for _, since, until, value in versions_in(table.filter(is_of(table, joined_prefix(name)))):

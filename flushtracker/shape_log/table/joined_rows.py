@@ -1,7 +1,7 @@
 """The rows of a shape, by folding its log and, with subqueries, selecting those in the shape.
 
-The log of a shape with subqueries has rows of several tables, a superset of what the shape needs. This module selects
-the rows of its own table by evaluating its condition over all of them as of the bound
+The log of a shape with subqueries has rows of several tables, more than the shape has. This module selects the rows of
+the shape's own table: it evaluates the condition over all of them as of the bound
 (:class:`~flushtracker.shapes.where.joined_condition.JoinedCondition`). Only the values that its subqueries return are
 kept in memory, no rows of its own table.
 """
@@ -88,7 +88,7 @@ def _inner_names(definition: ShapeDefinition) -> Iterator[tuple[str, str]]:
 
 
 def _own_rows(rows: Iterable[pa.Table], condition: JoinedCondition, definition: ShapeDefinition) -> Iterator[pa.Table]:
-    """The rows of the shape's own table; those that subqueries read are added to the condition."""
+    """The rows of the shape's own table; those of its subqueries' tables are added to the condition."""
     for table in rows:
         for name in condition.inner_tables:
             for value in table.filter(is_of(table, joined_prefix(name)))["value"].to_pylist():

@@ -46,8 +46,8 @@ class ListedShape:
 
 
 def list_shapes(reader: ShapeLogReader, *, with_removed: bool = False) -> Iterator[ListedShape]:
-    """All shapes of the sources that no other has replaced, by source and id; those that their owner has removed only
-    ``with_removed``. Each shape's rows are counted when it is asked for.
+    """All shapes of the sources that no other has replaced, by source and id; removed ones only ``with_removed``.
+    Each shape's rows are counted when it is asked for.
 
     Raises:
         ConfigError: there is no registry table, which has the shapes.

@@ -1,8 +1,8 @@
 """Reads shape logs without Spark: the log of one shape, or its rows, by folding the log.
 
 Each read uses one version of the table, so it sees neither part of an append nor a duplicate row while the writer
-appends and files are compacted. Of that version it reads only whole transactions, up to the shape's greatest ``commit``
-row; with a snapshot, the snapshot's rows and the transactions that it does not contain
+appends and files are compacted. It reads only that version's whole transactions, up to the shape's greatest ``commit``
+row. With a snapshot, it reads the snapshot's rows and the transactions that it does not contain
 (:mod:`flushtracker.shape_log.table.found_shape`).
 
 Rows are sorted and folded a few thousand at a time (:mod:`flushtracker.shape_log.table.external_sort`,

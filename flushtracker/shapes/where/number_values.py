@@ -27,7 +27,7 @@ _EXACT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=deci
 
 
 class GreaterThanAll:
-    """Equal to itself and greater than everything else. Of an enum, because a pickled copy is the same object."""
+    """Equal to itself and greater than everything else. An enum, because a pickled copy is the same object."""
 
     def __lt__(self, other: object) -> bool:
         return False

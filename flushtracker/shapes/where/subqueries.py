@@ -1,6 +1,6 @@
 """``split_condition``: divides a condition with subqueries into conditions of one table each.
 
-The *rest* of a condition is what is left of it without its subqueries: each ``value [NOT] IN (SELECT ...)`` is replaced
+The *rest* of a condition is the condition without its subqueries: each ``value [NOT] IN (SELECT ...)`` is replaced
 by TRUE, or by FALSE under an odd number of NOTs. AND and OR are monotone in the order false, unknown, true, and NOT
 reverses it; nothing else may contain a subquery. So if the condition is true for a row, so is the rest, whatever the
 subqueries return: the rest selects all rows that may be in the shape at any time. It reads no column that only a

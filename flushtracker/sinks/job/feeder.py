@@ -191,7 +191,7 @@ class SinkFeeder:
             self._producer.publish(feed.topic, record.key, record.value, record.headers, place)
 
     def _commit(self) -> None:
-        """Commit what was taken with the state after it; then notify shapes that needed no record."""
+        """Commit the taken changes with the state after them; then notify shapes that needed no record."""
         if not self._changed:
             self._producer.commit()
             return
@@ -264,7 +264,7 @@ class SinkFeeder:
             self._notifier.flushed(feed.source, feed.shape_id, flushed)
 
     def _release(self, feed: ShapeFeed) -> None:
-        """Read again what was held."""
+        """Read the held changes again."""
         if not feed.needs_snapshot and (held := self._held.pop((feed.source, feed.shape_id), None)) is not None:
             self._changes.rewind(*held)
 

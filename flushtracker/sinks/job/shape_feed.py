@@ -1,4 +1,4 @@
-"""``ShapeFeed``: one shape on its way from its events to the records of its topic, and back as what is flushed.
+"""``ShapeFeed``: one shape: its events become records of its topic, and what the groups have read becomes its flushes.
 
 Events are *next*, a *resend* or after a *gap*, as for any writer, by the cursor. An event is **held** if something must
 come before it. The reader then reads it again later, from its position in ``shape_changes``:

@@ -1,4 +1,4 @@
-"""Reads what is stored of Kafka sinks (:mod:`flushtracker.sinks.stored_feed`)."""
+"""Reads the stored state of Kafka sinks (:mod:`flushtracker.sinks.stored_feed`)."""
 
 from contextlib import closing
 

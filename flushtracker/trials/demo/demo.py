@@ -68,7 +68,7 @@ class Demo:
         self.shapes_url = f"http://{load_serve_config(self.config_file).http.listen}/v1/shape"
 
     def step(self) -> None:
-        """Start what can be started, and again what has ended; raises what must not be started again."""
+        """Start programs that can start, and restart ended ones; raises the failure of one that must stay ended."""
         self.pipeline.step()
         self.workload.check()
 

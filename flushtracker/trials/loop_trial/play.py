@@ -1,7 +1,7 @@
 """``play``: one trial from a seed: a workload, kills at random times, and comparisons during pauses.
 
 Between the kills the observer reads the slot, the acks and the shapes, and clients follow these over HTTP. Before the
-kills the writers are suspended for a while, in which the server with the tail is killed. After some kills the workload
+kills the writers are suspended for a while, and the server with the tail is killed. After some kills the workload
 pauses: then everything must be confirmed, and each shape and client must have the rows of its query.
 """
 
