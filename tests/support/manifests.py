@@ -17,6 +17,7 @@ from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.config.write_config import load_write_config
 from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.sinks.job.feed_config import load_feed_config
 
 READERS: Final[Mapping[str, Callable[[Path], Any]]] = {
     "track": load_config,
@@ -24,6 +25,7 @@ READERS: Final[Mapping[str, Callable[[Path], Any]]] = {
     "write": load_write_config,
     "snapshot": load_snapshot_config,
     "serve": load_serve_config,
+    "sink": load_feed_config,
 }
 """With which each program reads ``flushtracker.yaml``."""
 SCRIPTS: Final = {"track": "track_flushes", "write": "write_shapes", "snapshot": "snapshot_shapes"}

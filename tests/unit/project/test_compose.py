@@ -13,6 +13,7 @@ import yaml
 from flushtracker.config.one_file import CONFIG_VARIABLE, OneFile, read_config
 from flushtracker.config.strict_yaml import read_yaml
 from flushtracker.shapes.shapes_file import load_shapes
+from tests.support.compose_config import COMPOSE_CONFIG, config_with_sinks
 from tests.support.manifests import READERS
 from tests.support.processes import run_to_end
 
@@ -24,6 +25,7 @@ _SERVICES: Final = {
     "capture": "capture_wal",
     "write": "write_shapes",
     "serve": "serve_shapes",
+    "sink": "feed_sinks",
 }
 """Program → its service."""
 
@@ -83,16 +85,20 @@ def test_jobs_share_the_cluster() -> None:
     assert sum(of_all.values()) <= sum(cores) * workers
 
 
-def test_every_program_reads_the_one_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_program_reads_the_one_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the variables of its own service alone. Each sees the folder that it names."""
     services = yaml.safe_load(_COMPOSE.read_text())["services"]
+    with_sinks = tmp_path / "flushtracker.yaml"
+    with_sinks.write_text(config_with_sinks())
     for program, service in _SERVICES.items():
         with monkeypatch.context() as patched:
             for name, value in services[service]["environment"].items():
                 patched.setenv(name, value)
             path = _ROOT / os.environ[CONFIG_VARIABLE]
-            config = READERS[program](path)
-            assert set(read_config(path).programs) == _SERVICES.keys()
+            assert path == COMPOSE_CONFIG
+            config = READERS[program](with_sinks)
+            assert set(read_config(with_sinks).programs) == _SERVICES.keys()
+            assert services[service].get("profiles") == (None if program in read_config(path).programs else [program])
         assert f"./{path.parent.relative_to(_ROOT)}:/opt/flushtracker/deploy/compose:ro" in services[service]["volumes"]
         if program == "capture":
             assert len(load_shapes(_ROOT / config.shapes)) == 4
@@ -114,7 +120,10 @@ def test_status_of_each_program_is_checked_scraped_and_shared() -> None:
         assert f"127.0.0.1:{port}:{port}" in services[service]["ports"]
         assert file.status_url(program) == f"http://{service}:{port}"
         targets.add(f"{service}:{port}")
-    scrapes = yaml.safe_load((_ROOT / "conf/monitoring/prometheus.yaml").read_text())["scrape_configs"]
+    text = (_ROOT / "conf/monitoring/prometheus.yaml").read_text()
+    job = "- job_name: flushtracker_sink\n  "
+    assert f"# {job}# " in text
+    scrapes = yaml.safe_load(text.replace(f"# {job}# ", job))["scrape_configs"]
     assert {target for scrape in scrapes for each in scrape["static_configs"] for target in each["targets"]} == targets
 
 
