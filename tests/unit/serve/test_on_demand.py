@@ -7,17 +7,19 @@ from urllib.parse import urlencode
 
 import pytest
 
+from flushtracker.events.registry_events import TableEntry
 from flushtracker.serve.live_serve_status import LiveServeStatus
 from flushtracker.serve.on_demand import selected_log
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.row_versions import changed_versions
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from tests.support.on_demand_log import NAMES, ORDERS, WHOLE, order_entries, order_entry
+from tests.support.on_demand_log import BINDING, NAMES, ORDERS, WHOLE, order_entries, order_entry
 from tests.support.sample_registry import again, register
 from tests.support.serve_client import Client, Response, serving
-from tests.support.shape_log_rows import Row, append, commit, item, snapshot_rows
+from tests.support.shape_log_rows import SOURCE, Row, append, commit, item, snapshot_rows
 from tests.support.tail_servers import PublishedRows, publish, schema_of, with_tail
 
 _TABLES: Final = frozenset([ORDERS])
@@ -141,6 +143,24 @@ async def test_what_no_shape_contains_or_the_table_lacks_is_refused(log: str) ->
         ):
             response = await server.get({"table": "orders", "offset": "-1", **asked})
             assert (response.status, why in response.body) == (400, True), response.body
+
+
+async def test_a_row_that_lacks_a_column_of_the_condition_is_not_taken_to_match(log: str) -> None:
+    """A column that was added later is in no earlier row of the log; what the table has there is not told."""
+    begin(log, WHOLE)
+    change(log, 24, "insert", 1)
+    later = replace(BINDING, columns=(*BINDING.columns, ColumnBinding(90, "later", 25, -1, 5)))
+    register(log, TableEntry(SOURCE, later))
+    parent = {"offset": "-1", "table": "orders"}
+    async with serving(log, on_demand=_TABLES) as server:
+        for condition in ("later IS NULL", "later IS NULL OR id > 0", "NOT later = 'x'"):
+            for asked in ({"where": condition}, {"subset__where": condition}):
+                found = await server.get(parent | asked)
+                assert found.status == 422, found.body
+                assert "a condition has no outcome for a row" in found.json["message"]
+        order = {"subset__order_by": 'later COLLATE "C"', "subset__limit": "1"}
+        assert (await server.get(parent | order)).status == 422
+        assert (await server.get(parent | {"where": "id > 0"})).status == 200
 
 
 async def test_the_parent_is_the_shape_with_most_of_the_condition(log: str) -> None:

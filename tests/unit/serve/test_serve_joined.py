@@ -146,7 +146,7 @@ async def test_a_row_without_an_outcome_is_named_as_a_reason_until_it_is_changed
     async with serving(log) as server:
         found = await server.get({"shape": "shape", "offset": "-1"})
         assert found.status == 422
-        assert "or its condition has subqueries, and no outcome for a row" in str(found.json["message"])
+        assert "or a condition has no outcome for a row" in str(found.json["message"])
         change(log, 24, "update", TASK.format(1), {"id": "1", "b": "1"})
         await server.served.parts.poller.current(fresh=True)
         client = Client({"shape": "shape"})
