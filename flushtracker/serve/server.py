@@ -29,6 +29,7 @@ from flushtracker.serve.reads import LogReads
 from flushtracker.serve.sent_files import MOST_FILES
 from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.serve.single_flight import SingleFlight
+from flushtracker.serve.table_view import TableView
 from flushtracker.serve.tail.tail_pages import TailPages
 from flushtracker.serve.tail.tails import Tails
 from flushtracker.status.http.http_connection import HEADER_BYTES, SPARE, HttpConnection
@@ -72,11 +73,18 @@ class Served:
         pages = PageCache(config.cache.memory_bytes, disk)
         tails = None if config.tail is None else Tails(config.tail.memory_bytes, lambda: poller.rounds.holding)
         tail = None if tails is None else TailPages(tails, pages)
+        on_demand = OnDemand.of(config.on_demand, config.on_demand_definitions) if config.on_demand else None
+
+        def forget(view: TableView) -> None:
+            for each in (tail, on_demand):
+                if each is not None:
+                    each.on_view(view)
+
         poller = Poller(
             reads.open,
             config.poll_ms / 1_000,
             config.source,
-            published=(lambda _: None) if tail is None else tail.on_view,
+            published=forget,
         )
         self.parts = Parts(
             poller=poller,
@@ -89,7 +97,7 @@ class Served:
             pages=pages,
             states=StateCache(disk, _STATES_S),
             tail_pages=tail,
-            on_demand=OnDemand.of(config.on_demand, config.on_demand_definitions) if config.on_demand else None,
+            on_demand=on_demand,
             subset_rules=config.subsets,
         )
         self.tail_reader: TailReader | None = None

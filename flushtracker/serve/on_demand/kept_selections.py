@@ -44,7 +44,7 @@ class KeptSelections(Generic[T]):
 
     def get(self, key: Hashable, now_s: float) -> T | None:
         """A kept one, which is asked for now."""
-        self._forget_at_times(now_s)
+        self.forget(now_s)
         found = self._kept.get(key)
         if found is None:
             return None
@@ -56,7 +56,7 @@ class KeptSelections(Generic[T]):
         if (place := self._kept.get(key)) is not None:
             place.value = value
             return
-        self._forget_at_times(now_s)
+        self.forget(now_s)
         if len(self._kept) >= self._most or self.characters + characters > MOST_CHARACTERS:
             self.refused += 1
             raise UnavailableError("too many definitions are asked for on demand; try again", _RETRY_AFTER_S)
@@ -68,8 +68,8 @@ class KeptSelections(Generic[T]):
         for each in self._kept.values():
             each.value = None
 
-    def _forget_at_times(self, now_s: float) -> None:
-        """Forget those that nobody has asked for lately."""
+    def forget(self, now_s: float) -> None:
+        """Forget those that nobody has asked for lately; to be called often, also while nobody asks for any."""
         if now_s < self._forget_s:
             return
         self._forget_s = now_s + _FORGETS_S

@@ -3,11 +3,13 @@
 They are not the threads of registered shapes, whose clients must not wait for any number of definitions.
 """
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flushtracker.serve.on_demand.kept_selections import KeptSelections
 from flushtracker.serve.single_flight import SingleFlight
+from flushtracker.serve.table_view import TableView
 from flushtracker.wal.changes import TableName
 
 if TYPE_CHECKING:
@@ -32,3 +34,7 @@ class OnDemand:
     @property
     def flights(self) -> tuple[SingleFlight, SingleFlight]:
         return self.log_flights, self.row_flights
+
+    def on_view(self, _: TableView) -> None:
+        """Forget the definitions that nobody asks for any more, also while nobody asks for any."""
+        self.kept.forget(time.monotonic())

@@ -1,6 +1,8 @@
 """Definitions on demand over HTTP: what contains them, who is refused, and what clients get when that changes."""
 
 import asyncio
+import gc
+import math
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -10,6 +12,7 @@ import pytest
 from flushtracker.events.registry_events import TableEntry
 from flushtracker.serve.live_serve_status import LiveServeStatus
 from flushtracker.serve.on_demand import selected_log
+from flushtracker.serve.on_demand.selection import Selection
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.row_versions import changed_versions
 from flushtracker.shapes.definition import ShapeDefinition
@@ -278,6 +281,27 @@ async def test_too_many_definitions_get_a_503_while_those_asked_for_go_on(log: s
         looks._now_s = lambda: now_s + 130
         assert (await server.get(asked(11))).status == 200
         assert len(parts.on_demand.kept) == 2
+
+
+async def test_a_definition_is_forgotten_while_nobody_asks_for_any(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's looks forget it, so it costs nothing any more, and the status does not have it."""
+    monkeypatch.setattr("flushtracker.serve.on_demand.kept_selections.FORGET_S", 0.0)
+    begin(log, WHOLE)
+
+    def selections() -> int:
+        return sum(isinstance(each, Selection) and "7777" in repr(each.required) for each in gc.get_objects())
+
+    async with serving(log, on_demand=_TABLES) as server:
+        on_demand = server.served.parts.on_demand
+        assert on_demand is not None
+        kept = on_demand.kept
+        kept._forget_s = math.inf
+        assert (await server.get(asked(7777))).status == 200
+        assert (len(kept), kept.characters, selections()) == (1, len("id = 7777"), 1)
+        kept._forget_s = 0.0
+        await server.served.parts.poller.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
+        assert (len(kept), kept.characters, selections()) == (0, 0, 0)
 
 
 async def test_definitions_keep_their_places_when_the_registry_changes(log: str) -> None:
