@@ -1,6 +1,7 @@
 """The program ``serve`` as a process of its own."""
 
 import http.client
+import resource
 import signal
 import socket
 import subprocess
@@ -45,6 +46,12 @@ class Process:
         found = response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
         connection.close()
         return found
+
+    @property
+    def resident_bytes(self) -> int:
+        """What the process has in memory."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * resource.getpagesize()
 
     def open(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)

@@ -55,12 +55,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     assert [line for line in lines if " INFO " not in line] == []
 
 
-def _memory_bytes(server: Process) -> int:
-    """What the process has resident."""
-    pages = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]
-    return int(pages) * resource.getpagesize()
-
-
 def _queued_bytes(server: Process) -> list[int]:
     """What the kernel has of answers for each of the server's connections."""
     found = []
@@ -105,7 +99,7 @@ def test_requests_ahead_of_their_answers_are_not_buffered(server: Process) -> No
     requests = memoryview(request * (_MB // len(request)))
     with server.open() as client:
         _answered(client, _HEALTH)
-        before = _memory_bytes(server)
+        before = server.resident_bytes
         client.setblocking(False)  # noqa: FBT003
         answered = sent = 0
         while answered < 1_000:
@@ -115,7 +109,7 @@ def test_requests_ahead_of_their_answers_are_not_buffered(server: Process) -> No
             readable, _, _ = select.select([client], [], [], 60)
             assert readable
             answered += _received(client, 2_000).count(b"200 OK")
-        assert _memory_bytes(server) - before < 20 * _MB
+        assert server.resident_bytes - before < 20 * _MB
         assert sent < 20 * _MB
 
 
@@ -140,14 +134,14 @@ def test_clients_that_take_nothing_are_kept_in_little_memory(server: Process, ki
         first = stack.enter_context(_stalled(server, query))
         assert b"200 OK" in first.recv(1_000)
         _until(lambda: max(_queued_bytes(server)) > 4_096)
-        before = _memory_bytes(server)
+        before = server.resident_bytes
         for _ in range(_CONNECTIONS - 10):
             client = stack.enter_context(_stalled(server, query))
             assert client.recv(12) == b"HTTP/1.1 200"
         queued = [size for size in _queued_bytes(server) if size]
         assert len(queued) > _CONNECTIONS // 2
         assert max(queued) < 200_000
-        assert _memory_bytes(server) - before < 200_000 * _CONNECTIONS
+        assert server.resident_bytes - before < 200_000 * _CONNECTIONS
     _until(lambda: not [size for size in _queued_bytes(server) if size])
 
 
@@ -162,10 +156,10 @@ def test_reset_connections_keep_nothing(server: Process) -> None:
 
     for _ in range(100):
         come_and_go()
-    before = _memory_bytes(server)
+    before = server.resident_bytes
     for _ in range(1_000):
         come_and_go()
-    assert _memory_bytes(server) - before < 10 * _MB
+    assert server.resident_bytes - before < 10 * _MB
 
 
 @pytest.mark.parametrize("query", ["live=true", "live=true&live_sse=true"])
