@@ -1,8 +1,12 @@
-"""What clients of definitions on demand cost the parent's own: how late these have a change, with others and without.
+"""Definitions on demand: how soon a new client has their rows, and what they cost the parent's own clients.
 
-One server, on the first core, and one log, in which a transaction changes 50 rows each second. The definitions'
-clients, one for each definition, are there in every other part of the time, so both parts meet the same machine. Each
-definition shows some of the rows; nobody else asks for it, so nothing but the reads of the parent is shared.
+The rows of a definition, and of a subset, are beside those of their parent: each is the first that asks for them, and
+shares nothing with the others but the server.
+
+Then how late the parent's clients have a change, with others and without. One server, on the first core, and one log,
+in which a transaction changes 50 rows each second. The definitions' clients, one for each definition, are there in
+every other part of the time, so both parts meet the same machine. Each definition shows some of the rows; nobody else
+asks for it, so nothing but the reads of the parent is shared.
 """
 
 import asyncio
@@ -10,6 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -34,10 +39,22 @@ _EVERY_S: Final = 1.0
 _PARENTS: Final = 100
 _CONNECT_S: Final = 120.0
 _SETTLED_S: Final = 3.0
+_NEWEST: Final = {"subset__order_by": "i4 DESC, id", "subset__limit": "100"}
+_TENTH: Final = {"table": "orders", "where": "i4 < 100"}
+_ASKED: Final = {
+    "the shape": {"shape": "orders"},
+    "all of it, on demand": {"table": "orders", "where": "i4 >= 0"},
+    "a tenth, on demand": _TENTH,
+    "one row by its key, on demand": {"table": "orders", "where": "id = 7"},
+    "a subset of the shape: an order, limit 100": {"shape": "orders", **_NEWEST},
+    "a subset of that tenth: an order, limit 100": _TENTH | _NEWEST,
+    "a subset of the shape: a condition, limit 100": {"shape": "orders", "subset__where": "i4 = 5", **_NEWEST},
+}
+"""What a client asks for, by what it is."""
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
-    """The delay of a change, for few and many definitions."""
+    """The time to the rows, and the delay of a change for few and many definitions."""
     counts, rows, parts, changes = ([5], 100, 2, 2) if quick else ([100, 1_000], 10_000, 8, 25)
     header = [
         "definitions",
@@ -47,23 +64,70 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
         "of p95",
         "definitions late, s",
     ]
+    yield _first_rows(1_000 if quick else 100_000, 1 if quick else 5)
     lines = [_measured(count, rows, parts, changes) for count in counts]
     yield Table(f"serve: a change for {_PARENTS} clients of the parent, load {os.getloadavg()[0]:.1f}", header, lines)
 
 
 def _measured(count: int, rows: int, parts: int, changes: int) -> list[str]:
     require_files(count + _PARENTS)
+    with _orders(rows) as (folder, log):
+        keys: dict[str, Any] = {"on_demand": ["public.orders"], "on_demand_definitions": count + 10, "poll": "100 ms"}
+        server = ServerProcess(folder, log, count + _PARENTS, **keys)
+        try:
+            return [f"{count:,}", *asyncio.run(_Bench(server, log, count, rows).figures(parts, changes))]
+        finally:
+            server.stop()
+
+
+@contextmanager
+def _orders(rows: int) -> Iterator[tuple[Path, str]]:
+    """A folder, and in it the log of a shape with so many rows."""
     with tempfile.TemporaryDirectory() as folder:
         log = str(Path(folder) / "log")
         create_shape_log(log)
         register(log, *order_entries(WHOLE))
         append(log, snapshot_rows(_SNAPSHOT, {_key(n): _row(n, 0) for n in range(rows)}, shape_id=WHOLE.id))
-        keys: dict[str, Any] = {"on_demand": ["public.orders"], "on_demand_definitions": count + 10, "poll": "100 ms"}
-        server = ServerProcess(Path(folder), log, count + _PARENTS, **keys)
-        try:
-            return [f"{count:,}", *asyncio.run(_Bench(server, log, count, rows).figures(parts, changes))]
-        finally:
-            server.stop()
+        yield Path(folder), log
+
+
+def _first_rows(rows: int, runs: int) -> Table:
+    """How long one new client waits for the first byte, and for all rows."""
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    with _orders(rows) as (folder, log):
+        for run in range(runs):
+            server = ServerProcess(folder, log, 10, on_demand=["public.orders"])
+            try:
+                # The first read of a process also loads and opens what all of them need.
+                _rows_of(server, {"shape": "orders", **_NEWEST})
+                for what, asked in _ASKED.items():
+                    found.setdefault(what, []).append(_rows_of(server, asked))
+            finally:
+                server.stop()
+            say(f"rows of definitions on demand, run {run + 1} of {runs}")
+    header = ["asked for", "MB", "ms to the first byte", "ms to all"]
+    lines = [[what, f"{each[0][0] / 1e6:.2f}", *_medians(each)] for what, each in found.items()]
+    return Table(
+        f"serve: the rows of {rows:,} that a new client asks for, load {os.getloadavg()[0]:.1f}", header, lines
+    )
+
+
+def _medians(measured: list[tuple[int, float, float]]) -> list[str]:
+    return [f"{1e3 * float(np.median(each)):,.0f}" for each in list(zip(*measured, strict=True))[1:]]
+
+
+def _rows_of(server: ServerProcess, asked: dict[str, str]) -> tuple[int, float, float]:
+    """Bytes, and seconds to the first one and to the last one."""
+    began_s, size, first_s = time.monotonic(), 0, 0.0
+    place = {"offset": "-1"}
+    while True:
+        status, headers, page, at_s = server.get(f"/v1/shape?{urlencode(asked | place)}")
+        if status != 200:
+            raise OSError(f"{asked} got a {status}")
+        size, first_s = size + page, first_s or at_s - began_s
+        if "electric-up-to-date" in headers or "electric-snapshot" in headers:
+            return size, first_s, time.monotonic() - began_s
+        place = {"offset": headers["electric-offset"], "handle": headers["electric-handle"]}
 
 
 def _key(number: int) -> str:
