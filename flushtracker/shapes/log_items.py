@@ -5,7 +5,8 @@ item          ``replica: default``                           ``replica: full``
 ============  =============================================  ================================================
 insert        value: the whole row                           the same
 update        value: the key and the columns that changed    value: the whole row;
-                                                             old_value: the changed columns' old values
+                                                             old_value: the changed columns' old values,
+                                                             or the old row if it is not whole
 delete        value: the key                                 value: the whole old row
 truncate      no key, no value; of a partition, if keys      the same
               have partitions, or of one of the shape's
@@ -13,7 +14,8 @@ truncate      no key, no value; of a partition, if keys      the same
 ============  =============================================  ================================================
 
 "Whole" means the shape's columns that the server sent: old rows have only the replica identity, and updates omit
-unchanged TOAST columns. A column whose old value is unknown counts as changed.
+unchanged TOAST columns. A column whose old value is unknown counts as changed. ``old_value`` says which these are: it
+has the key only if the old row has the replica identity alone, and then all of that, because an update keeps the key.
 
 An update that changes the key is a delete at ``(tx, op)`` and an insert at ``(tx, op + 1)``, because a log by key
 cannot express that a row has moved. The insert's unchanged TOAST columns are filled in from the old row if that is
@@ -86,7 +88,8 @@ def _update(shape: BoundShape, update: Update) -> tuple[LogItem, ...]:
     sent = _chosen(shape, update.new)
     changed = {name for name, value in sent.items() if name not in old or old[name] != value}
     if shape.definition.replica == "full":
-        old_value = {name: old[name] for name in sent if name in changed and name in old}
+        is_whole = update.relation.replica_identity == "full"
+        old_value = {name: text for name, text in _chosen(shape, old).items() if not is_whole or name in changed}
         return (LogItem(offset, "update", key, sent, old_value),)
     # Key columns are read from the filled-in row: one may be an unchanged TOAST column.
     value = {name: new[name] for name in shape.columns if name in changed or name in shape.key_columns}

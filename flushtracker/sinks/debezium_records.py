@@ -7,7 +7,8 @@ the item alone, which is why the shape needs ``replica: full``.
 
 The columns of an item are in the order of the table. One that is missing from an update was not sent, because it is
 large and has not changed: Debezium's placeholder. One that is missing from a delete is not in the replica identity:
-null.
+null. So is one that is missing from an update's old values if these have the key; otherwise it has not changed
+(:mod:`flushtracker.shapes.log_items`).
 """
 
 from collections.abc import Iterator
@@ -112,10 +113,13 @@ class DebeziumRecords:
     def _images(self, item: LogItem, value: Row) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         if item.operation == "delete":
             return self._known(value), None
-        after, old = self._sent(value), item.old_value or {}
-        before = {name: json_value(self._converters[name], old[name], name) for name in old if name in after}
-        # Without the old row, as with REPLICA IDENTITY DEFAULT, there are no old values.
-        return {**after, **before} if old else None, after
+        after, old = self._sent(value), item.old_value
+        if old is None:
+            return None, after
+        if not old.keys().isdisjoint(self._key):
+            return self._known(old), after
+        changed = {name: json_value(self._converters[name], old[name], name) for name in old if name in after}
+        return {**after, **changed}, after
 
     def _sent(self, row: Row) -> dict[str, Any]:
         return {

@@ -183,6 +183,7 @@ COLUMNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "a2": ("integer[]", ("'{{1,2},{3,NULL}}'",)),
     "a2_tx": ("text[]", ("'{{a,b},{c,NULL}}'",)),
     "needed": ("integer NOT NULL DEFAULT 5", ("1", "2")),
+    "steady": ("integer NOT NULL DEFAULT 7", ()),
     "preset": ("text DEFAULT 'pre'", ("'x'",)),
 }
 """Each column's type and values, as SQL."""
@@ -222,6 +223,8 @@ _MANY: Final = "(SELECT array_agg({element}) FROM generate_series(1, 800) n)"
 _CHANGES: Final = (
     "UPDATE {table} SET i4 = 7, tx = 'new', tz3 = 'infinity' WHERE id = 3",
     "UPDATE {table} SET i4 = 7 WHERE id = 3",
+    "UPDATE {table} SET needed = 2, i4 = 10, d = NULL WHERE id = 3",
+    "UPDATE {table} SET needed = 3 WHERE id = 100",
     "UPDATE {table} SET id = 50, i4 = 8 WHERE id = 2",
     "DELETE FROM {table} WHERE id = 3",
 )

@@ -19,6 +19,9 @@ KEY_8 = '"public"."users"/"8"'
 OLD = {"id": "7", "region": "eu", "bio": "b"}
 NEW = {"id": "7", "region": "us", "bio": "b"}
 MOVED = {"id": "8", "region": "us", "bio": "b"}
+INDEXED_USERS = relation("users", "id* region* bio", "index")
+PART = {"id": "7", "region": "eu"}
+"""The old row of an update if the identity is that index."""
 TOAST = {"id": "7", "region": "us"}
 """The new row of an update that leaves ``bio``, a TOAST value, unchanged."""
 
@@ -58,12 +61,17 @@ def update(table: Relation, old: dict[str, str] | None, new: dict[str, str]) -> 
         ("default", update(USERS, None, TOAST), LogItem(at(4), "update", KEY_7, TOAST)),
         ("default", update(FULL_USERS, OLD, TOAST), LogItem(at(4), "update", KEY_7, TOAST)),
         ("full", update(FULL_USERS, OLD, TOAST), LogItem(at(4), "update", KEY_7, TOAST, {"region": "eu"})),
+        ("full", update(INDEXED_USERS, PART, NEW), LogItem(at(4), "update", KEY_7, NEW, PART)),
+        ("full", update(INDEXED_USERS, PART, OLD), LogItem(at(4), "update", KEY_7, OLD, PART)),
     ],
 )
 def test_an_item_has_the_values_that_its_replica_setting_asks_for(
     replica: str, change: Change, expected: LogItem
 ) -> None:
-    """Default: the key and the changes; full: everything sent. An update leaves out its unchanged TOAST columns."""
+    """Default: the key and the changes; full: everything sent. An update leaves out its unchanged TOAST columns.
+
+    Old values have the key if they are the replica identity alone.
+    """
     assert log_items(bound(change.relation, replica), change) == (expected,)
 
 

@@ -89,8 +89,18 @@ def test_update_has_the_old_row_if_the_server_sent_it() -> None:
     assert envelope(record)["op"] == "u"
     assert envelope(record)["before"] == {"id": 7, "note": "old", "at": None}
     assert envelope(record)["after"] == {"id": 7, "note": "new", "at": None}
+    (record,) = of("update", {"id": "7", "note": "same", "at": None}, {})
+    assert envelope(record)["before"] == envelope(record)["after"]
     (record,) = of("update", {"id": "7", "note": "new", "at": None})
     assert envelope(record)["before"] is None
+
+
+def test_update_has_no_old_values_that_are_not_in_the_replica_identity() -> None:
+    """As with USING INDEX: which of them have changed is unknown."""
+    row: Row = {"id": "7", "note": "new", "at": "1970-01-01 00:00:01"}
+    (record,) = of("update", row, {"id": "7", "note": "old"})
+    assert envelope(record)["before"] == {"id": 7, "note": "old", "at": None}
+    assert envelope(record)["after"] == {"id": 7, "note": "new", "at": 1_000_000}
 
 
 def test_large_value_that_has_not_changed_has_the_placeholder() -> None:
