@@ -109,6 +109,10 @@ _ENCRYPTED: Final = re.compile(r"\bssl\.(?P<kind>key|keystore)\.(?:location|pem)
 """Files that librdkafka cannot read without a password."""
 _INVALID_TOKEN: Final = "invalid_token"  # noqa: S105  what a broker answers
 _MAX_REASON_CHARS: Final = 400
+PRODUCER_DEFAULTS: Final = {"compression.type": "zstd", "linger.ms": 5}
+_BATCH_BYTES: Final = 1_000_000
+"""librdkafka's default."""
+_LEAST_QUEUE_KBYTES: Final = 64 << 10
 
 
 class ClientErrors:
@@ -185,6 +189,25 @@ def client_settings(config: KafkaConfig, errors: ClientErrors) -> dict[str, Any]
         "bootstrap.servers": config.bootstrap_servers,
         "error_cb": errors.note,
         "logger": LIBRARY_LOG,
+    }
+
+
+def producer_settings(config: KafkaConfig, errors: ClientErrors) -> dict[str, Any]:
+    """Likewise, of every producer: no record is lost, and each is sent once; all that ``config`` allows are taken."""
+    most = config.max_event_bytes
+    return {
+        **PRODUCER_DEFAULTS,
+        # A batch must not be larger than the topics accept, either.
+        "batch.size": min(_BATCH_BYTES, most),
+        **client_settings(config, errors),
+        "acks": "all",
+        "enable.idempotence": True,
+        # The default of Java clients, so that all producers put the same key into the same partition.
+        "partitioner": "murmur2_random",
+        # The largest record plus Kafka's framing, and a queue for two of these or for many small ones.
+        "message.max.bytes": most + (64 << 10),
+        "queue.buffering.max.messages": 100_000,
+        "queue.buffering.max.kbytes": max(2 * most // 1024 + 128, _LEAST_QUEUE_KBYTES),
     }
 
 

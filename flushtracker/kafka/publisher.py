@@ -22,29 +22,19 @@ from typing import Final, NoReturn
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from flushtracker.errors import BrokerError, BrokerUnavailableError, FlushtrackerError
-from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, missing_acl, rejected_options
+from flushtracker.kafka.client import ClientErrors, kafka_error, missing_acl, producer_settings, rejected_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
 
 logger = logging.getLogger(__name__)
 
 _SETTINGS: Final = {
-    "acks": "all",
-    "enable.idempotence": True,
     # After a rejected record the client stops instead of sending the next one.
     "enable.gapless.guarantee": True,
     # Records have no timeouts of their own: if one expired, later ones would still be sent. The publisher has one
     # timeout for all of them.
     "message.timeout.ms": 0,
-    # The default of Java clients, so that all producers put the same key into the same partition.
-    "partitioner": "murmur2_random",
-    "queue.buffering.max.messages": 100_000,
 }
-_DEFAULTS: Final = {"compression.type": "zstd", "linger.ms": 5}
-_BATCH_BYTES: Final = 1_000_000
-"""librdkafka's default; a batch must not be larger than the topics accept, either."""
-_LEAST_QUEUE_KBYTES: Final = 64 << 10
-
 _RECORDS_PER_POLL: Final = 100
 _SLICE_S: Final = 0.2
 """Waits are split, so that Ctrl-C takes effect promptly."""
@@ -91,13 +81,7 @@ class KafkaPublisher:
         self._progress_at = time.monotonic()
         self._logged_waiting = False
         try:
-            self._producer = Producer(
-                _DEFAULTS
-                | {"batch.size": min(_BATCH_BYTES, config.max_event_bytes)}
-                | client_settings(config, self._errors)
-                | _SETTINGS
-                | _sizes(config.max_event_bytes)
-            )
+            self._producer = Producer(producer_settings(config, self._errors) | _SETTINGS)
         except (KafkaException, TypeError) as error:
             raise rejected_options(error, config.options) from error
 
@@ -327,14 +311,6 @@ class KafkaPublisher:
                 admin = TopicAdmin(self._config, timeout_s=_DIAGNOSIS_TIMEOUT_S)
                 return admin.lacking_replicas(sorted(self._topics)) or self._errors.last
         return self._errors.last
-
-
-def _sizes(max_event_bytes: int) -> dict[str, str | int | float | bool]:
-    """The largest record plus Kafka's framing, and a queue for two of these or for many small ones."""
-    return {
-        "message.max.bytes": max_event_bytes + (64 << 10),
-        "queue.buffering.max.kbytes": max(2 * max_event_bytes // 1024 + 128, _LEAST_QUEUE_KBYTES),
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,14 @@ one is ended. So a reader of committed records then finds all that they have wri
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from flushtracker.errors import BrokerError
-from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, missing_acl, rejected_options
+from flushtracker.kafka.client import ClientErrors, kafka_error, missing_acl, producer_settings, rejected_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 
-_SETTINGS: Final = {
-    "acks": "all",
-    "enable.idempotence": True,
-    # The default of Java clients, so that all producers put the same key into the same partition.
-    "partitioner": "murmur2_random",
-    "queue.buffering.max.messages": 100_000,
-}
-_DEFAULTS: Final = {"compression.type": "zstd", "linger.ms": 5}
 _ROOM_S: Final = 0.1
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
@@ -41,10 +33,8 @@ class TransactionalProducer:
         self._servers, self._timeout_s = config.bootstrap_servers, config.retry_timeout_ms / 1000
         self._errors = ClientErrors(config.options)
         own = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
-        own["message.max.bytes"] = config.max_event_bytes + (64 << 10)
-        settings: dict[str, Any] = _DEFAULTS | client_settings(config, self._errors) | _SETTINGS | own
         try:
-            self._producer = Producer(settings)
+            self._producer = Producer(producer_settings(config, self._errors) | own)
         except (KafkaException, TypeError) as error:
             raise rejected_options(error, config.options) from error
         self._id = transactional_id
@@ -67,26 +57,16 @@ class TransactionalProducer:
         partition: int = -1,
     ) -> None:
         """Queue a record; without a ``partition``, the key decides; raises ``BrokerError``."""
-        while not self._queue(topic, key, value, list(headers), partition):
-            self._producer.poll(_ROOM_S)
+        sent = list[tuple[str, str | bytes | None]](headers)
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, self._on_delivery, headers=sent)
+                break
+            except BufferError:
+                self._producer.poll(_ROOM_S)
+            except KafkaException as error:
+                self._fail(error)
         self._producer.poll(0)
-
-    def _queue(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, str | bytes | None]],
-        partition: int,
-    ) -> bool:
-        """Whether there was room for the record."""
-        try:
-            self._producer.produce(topic, value, key, partition, self._on_delivery, headers=headers)
-        except BufferError:
-            return False
-        except KafkaException as error:
-            self._fail(error)
-        return True
 
     def places(self) -> dict[tuple[str, int], tuple[int, int]]:
         """The first Kafka offset of the transaction's records so far and the one after the last, by partition.

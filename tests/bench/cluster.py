@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from flushtracker.kafka.publisher import _DEFAULTS
+from flushtracker.kafka.client import PRODUCER_DEFAULTS
 from flushtracker.local.broker import LocalBroker
 from tests.bench.cpu import cpu_seconds
 from tests.bench.load import Load
@@ -47,7 +47,7 @@ def _measure(executors: int) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder) / "broker", heap_mb=1024) as broker:
         root, servers = Path(folder) / "job", broker.bootstrap_servers
         options = {"maxOffsetsPerTrigger": str(BATCH)}
-        job = KafkaJob(root, servers, partitions=4, options=options, producer_options=_DEFAULTS)
+        job = KafkaJob(root, servers, partitions=4, options=options, producer_options=PRODUCER_DEFAULTS)
         publish_batches(job, Load(), _WARM_UP + _MEASURED)
         commits = root / "checkpoint" / "commits"
         with StandaloneCluster(Path(folder) / "cluster", executors, java_options="") as cluster:

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from flushtracker.kafka.publisher import _DEFAULTS
+from flushtracker.kafka.client import PRODUCER_DEFAULTS
 from flushtracker.local.broker import LocalBroker
 from flushtracker.spark.session import start_session
 from flushtracker.tracking.job.query import track_flushes
@@ -68,7 +68,7 @@ def measure(spark: SparkSession, rate: int, seconds: float, trigger_ms: int) -> 
 def _running_job(spark: SparkSession, trigger_ms: int) -> Iterator[tuple[KafkaJob, list[StreamingQueryProgress]]]:
     with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder) / "broker") as broker:
         root, servers = Path(folder) / "job", broker.bootstrap_servers
-        job = KafkaJob(root, servers, partitions=2, producer_options=_DEFAULTS)
+        job = KafkaJob(root, servers, partitions=2, producer_options=PRODUCER_DEFAULTS)
         with progress_of(spark) as batches, tracking(spark, job, trigger_ms):
             yield job, batches
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from threading import Event, Thread
 
-from flushtracker.kafka.publisher import _DEFAULTS
+from flushtracker.kafka.client import PRODUCER_DEFAULTS
 from flushtracker.local.broker import LocalBroker
 from tests.bench.cpu import descendants
 from tests.bench.lifetime import running, seconds_to_ack
@@ -42,7 +42,7 @@ def _measure(pending: int) -> Table:
     with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder) / "broker") as broker:
         root, servers = Path(folder) / "job", broker.bootstrap_servers
         options = {"maxOffsetsPerTrigger": "500000"}
-        job = KafkaJob(root, servers, partitions=2, options=options, producer_options=_DEFAULTS)
+        job = KafkaJob(root, servers, partitions=2, options=options, producer_options=PRODUCER_DEFAULTS)
         for fragment, _ in load.transactions(0, late):
             produce(job, "fragments", SOURCE, fragment)
         stop = Event()

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flushtracker.kafka.publisher import _DEFAULTS
+from flushtracker.kafka.client import PRODUCER_DEFAULTS
 from flushtracker.local.broker import LocalBroker
 from flushtracker.spark.query_run import start_query
 from flushtracker.spark.session import start_session
@@ -108,7 +108,7 @@ def _job(folder: Path, transport: str) -> Iterator[JobFolder]:
 def kafka_job(root: Path, servers: str, events: int = BATCH) -> KafkaJob:
     """A job with so many events in a batch, which are published as capture does."""
     options = {"maxOffsetsPerTrigger": str(events)}
-    return KafkaJob(root, servers, partitions=2, options=options, producer_options=_DEFAULTS)
+    return KafkaJob(root, servers, partitions=2, options=options, producer_options=PRODUCER_DEFAULTS)
 
 
 def publish_batches(job: JobFolder, load: Load, batches: int, events: int = BATCH) -> None:
