@@ -112,28 +112,23 @@ class TopicReader:
         Raises:
             BrokerError: as all methods; or a partition ends before its start offset.
         """
-        partitions = self._partitions(topic)
-        for of, _, end in partitions:
-            if (start := starts.get(of.partition, end)) > end:
-                raise self._shortened(topic, of.partition, start, end)
-        ranges = [(of, max(first, starts.get(of.partition, first)), end) for of, first, end in partitions]
+        ranges = self._ranges_since(topic, starts)
         values = [value for value, _ in self._read(ranges) if value is not None]
-        return values, {of.partition: end for of, _, end in partitions}
+        return values, {of.partition: end for of, _, end in ranges}
 
-    def new_records(self, topic: str, starts: Mapping[int, int]) -> Iterator[tuple[int, int, bytes]]:
-        """Partition, Kafka offset and value of each record from these Kafka offsets on; no tombstones.
+    def records_since(self, topic: str, starts: Mapping[int, int]) -> Iterator[tuple[int, int, bytes]]:
+        """Likewise, partition, Kafka offset and value of each record."""
+        for message in self._messages(self._ranges_since(topic, starts)):
+            if (value := message.value()) is not None:
+                yield message.partition() or 0, message.offset() or 0, value
 
-        Raises:
-            BrokerError: as all methods; or a partition ends before its start offset.
-        """
+    def _ranges_since(self, topic: str, starts: Mapping[int, int]) -> list[tuple[TopicPartition, int, int]]:
         ranges = []
         for of, first, end in self._partitions(topic):
             if (start := starts.get(of.partition, first)) > end:
                 raise self._shortened(topic, of.partition, start, end)
             ranges.append((of, max(first, start), end))
-        for message in self._messages(ranges):
-            if (value := message.value()) is not None:
-                yield message.partition() or 0, message.offset() or 0, value
+        return ranges
 
     def between(self, topic: str, partition: int, first: int, end: int) -> Iterator[bytes]:
         """The values between two Kafka offsets of a partition, which must be there; the end is exclusive."""

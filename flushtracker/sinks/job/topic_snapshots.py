@@ -37,7 +37,7 @@ class PublishedSnapshots:
     def look(self) -> None:
         """Read what is new; raises ``BrokerError`` and ``DecodeError``."""
         with closing(TopicReader(self._config)) as reader:
-            for partition, offset, value in reader.new_records(self._topic, self._read_until):
+            for partition, offset, value in reader.records_since(self._topic, self._read_until):
                 self._take(SnapshotEvent.from_json(value), partition, offset)
                 self._read_until[partition] = offset + 1
 
