@@ -167,15 +167,14 @@ class GroupProgress:
                     counted[partition] = max(position, counted.get(partition, 0))
         return self._advance()
 
-    def holders(self) -> tuple[GroupLag, ...]:
-        """The groups, with their partitions, that have not read all of the first mark."""
+    def holders(self) -> set[str]:
+        """The groups that have not read all of the first mark."""
         first = self._marks[0].spans if self._marks else {}
-        return tuple(
-            GroupLag(group, partition, max(span.first, counted.get(partition, 0)), span.end)
-            for group, counted in sorted(self._counted.items())
-            for partition, span in sorted(first.items())
-            if counted.get(partition, 0) < span.end
-        )
+        return {
+            group
+            for group, counted in self._counted.items()
+            if any(counted.get(partition, 0) < span.end for partition, span in first.items())
+        }
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` if the state contradicts the head of this module."""

@@ -97,7 +97,7 @@ def test_a_silent_group_holds_the_slot_and_is_named(sink: SinkRig) -> None:
     first = max(judge.due())
     sink.rig.wait(lambda: "waits for a group" in sink.log(), "the log", 60)
     (*_, waiting) = (line for line in sink.log().splitlines() if "waits for a group" in line)
-    assert f"group={silent.name} partition=" in waiting
+    assert f"group={silent.name} unread=" in waiting
     judge.check()
     assert sink.rig.confirmed_lsn() <= first
     judge.finish()

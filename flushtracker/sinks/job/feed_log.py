@@ -1,10 +1,10 @@
 """``FeedLog``: which groups hold shapes, and which records no group will ever read."""
 
 import logging
-from collections.abc import Iterable
 
 from flushtracker.sinks.group_progress import RecordLoss
 from flushtracker.sinks.job.shape_feed import ShapeFeed
+from flushtracker.status.sink_status import SinkStatus
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +27,13 @@ class FeedLog:
                     *(feed.shape_id, feed.topic, loss.group, loss.partition, loss.position, loss.begin),
                 )
 
-    def waiting(self, feeds: Iterable[ShapeFeed]) -> None:
-        for feed in feeds:
-            if feed.needs_snapshot:
-                logger.warning("shape waits for its snapshot shape_id=%s", feed.shape_id)
-            for lag in feed.progress.holders():
-                logger.info(
-                    "shape waits for a group shape_id=%s topic=%s group=%s partition=%d position=%d end=%d",
-                    *(feed.shape_id, feed.topic, lag.group, lag.partition, lag.position, lag.end),
-                )
+    def waiting(self, status: SinkStatus) -> None:
+        for shape in status.shapes:
+            if shape.waits_for_snapshot:
+                logger.warning("shape waits for its snapshot shape_id=%s", shape.shape_id)
+            for group in shape.groups:
+                if group.holds_since_ms is not None:
+                    logger.info(
+                        "shape waits for a group shape_id=%s topic=%s group=%s unread=%d",
+                        *(shape.shape_id, shape.topic, group.group, group.unread),
+                    )

@@ -22,6 +22,7 @@ from flushtracker.kafka.changes_reader import ChangesReader
 from flushtracker.kafka.flush_notifier import FlushNotifier
 from flushtracker.kafka.group_offsets import GroupOffsets
 from flushtracker.kafka.transactions import TransactionalProducer
+from flushtracker.process.clock import now_ms
 from flushtracker.sinks.debezium_records import SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
 from flushtracker.sinks.job.feed_config import FeedConfig, SinkTopic
@@ -74,12 +75,9 @@ class SinkFeeder:
 
     def run(self, must_stop: Callable[[], bool]) -> None:
         """Raises as the class; ``ConfigError`` for a shape that cannot be written so."""
-        self._registry.read()
-        for entry in self._registry.entries():
-            self._feed(entry)
-        due_registry, due_look, due_log = (time.monotonic() + each for each in (_REGISTRY_S, 0.0, _WAITING_S))
+        due_registry = due_look = time.monotonic()
+        due_log = due_look + _WAITING_S
         while not must_stop():
-            self._feed_batch(self._changes.records(_MOST_EVENTS, _WAIT_S))
             now = time.monotonic()
             if now >= due_registry:
                 self._registry.read()
@@ -93,8 +91,9 @@ class SinkFeeder:
                 self.live.looked(self._feeds.values())
                 due_look = now + self._config.poll_ms / 1000
             if now >= due_log:
-                self._log.waiting(self._feeds.values())
+                self._log.waiting(self.live.read())
                 due_log = now + _WAITING_S
+            self._feed_batch(self._changes.records(_MOST_EVENTS, _WAIT_S))
 
     def close(self) -> None:
         for each in (self._producer, self._notifier, self._changes):
@@ -174,7 +173,7 @@ class SinkFeeder:
         if shape in self._held:
             return
         before = feed.cursor
-        taken = feed.take(event, self._registry.records(event), _now_ms())
+        taken = feed.take(event, self._registry.records(event), now_ms())
         if taken.is_gap:
             logger.error("gap in the changes of a shape shape_id=%s follows=%s", event.shape_id, event.follows)
         self._publish(feed, taken.records)
@@ -227,8 +226,8 @@ class SinkFeeder:
             records = self._registry.records_of(feed.source, feed.shape_id)
             self._producer.begin()
             for event in self._snapshots.events(found):
-                now_ms = _now_ms()
-                self._publish(feed, (records.of_snapshot(row, contained.lsn, now_ms) for row in event.rows))
+                made_ms = now_ms()
+                self._publish(feed, (records.of_snapshot(row, contained.lsn, made_ms) for row in event.rows))
             feed.take_snapshot(contained)
             self._changed[feed.source, feed.shape_id] = feed
             self._commit()
@@ -271,7 +270,3 @@ class SinkFeeder:
 
 def _of(topic: str, found: Mapping[tuple[str, int], int]) -> dict[int, int]:
     return {partition: offset for (name, partition), offset in found.items() if name == topic}
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -14,7 +14,8 @@ class LiveSinkStatus:
     def __init__(self) -> None:
         at_ms = now_ms()
         self._last = SinkStatus(at_ms, at_ms)
-        self._since: dict[tuple[str, str], tuple[dict[int, int], int]] = {}
+        self._held: dict[str, dict[str, tuple[dict[int, int], int]]] = {}
+        """By topic and group: what a group that holds the shape has committed, and since when nothing else."""
 
     def read(self) -> SinkStatus:
         return replace(self._last, at_ms=now_ms())
@@ -35,20 +36,15 @@ class LiveSinkStatus:
             unread[lag.group] += lag.end - lag.position
         for loss in progress.losses:
             lost[loss.group] += 1
-        holders = {lag.group for lag in progress.holders()}
+        before = self._held.get(feed.topic, {})
+        counted = {group: dict(progress.counted[group]) for group in progress.holders()}
+        held = self._held[feed.topic] = {
+            group: before[group] if group in before and before[group][0] == now else (now, at_ms)
+            for group, now in counted.items()
+        }
         groups = tuple(
-            SinkGroup(group, unread[group], self._held_since(feed, group, at_ms, group in holders), lost[group])
+            SinkGroup(group, unread[group], held[group][1] if group in held else None, lost[group])
             for group in progress.counted
         )
         flushed = None if progress.flushed is None else progress.flushed.tx_offset
         return SinkShape(feed.shape_id, feed.topic, feed.needs_snapshot, flushed, groups)
-
-    def _held_since(self, feed: ShapeFeed, group: str, at_ms: int, holds: bool) -> int | None:  # noqa: FBT001
-        """Since when it has committed nothing while something is to be read."""
-        key, counted = (feed.topic, group), dict(feed.progress.counted[group])
-        before = self._since.pop(key, None)
-        if not holds:
-            return None
-        since_ms = before[1] if before is not None and before[0] == counted else at_ms
-        self._since[key] = counted, since_ms
-        return since_ms

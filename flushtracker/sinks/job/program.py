@@ -1,13 +1,12 @@
 """``flushtracker sink``: the feeder as a program, from its arguments to its exit code."""
 
 import argparse
-from collections.abc import Mapping
 from contextlib import closing
 from typing import Final
 
 from flushtracker.config.streams import FLUSHES, SHAPE_CHANGES, SHAPES, SNAPSHOTS_TAKEN
 from flushtracker.errors import ConfigError
-from flushtracker.events.topic_rules import TopicFacts, topic_faults
+from flushtracker.events.topic_rules import topic_faults
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung
@@ -40,6 +39,7 @@ def _ready_topics(config: FeedConfig) -> dict[str, int]:
         BrokerError: the brokers do not answer, or refuse a request.
     """
     admin = TopicAdmin(config.kafka)
+    # A sink's topic keeps all records until they are read, as shape changes are kept.
     roles = {topic.name: (SHAPE_CHANGES, topic.partitions) for topic in config.topics.values()}
     roles[config.state_topic] = SNAPSHOTS_TAKEN, 1
     facts = admin.facts_of(roles)
@@ -47,17 +47,8 @@ def _ready_topics(config: FeedConfig) -> dict[str, int]:
     if missing:
         admin.create_as(missing)
         facts |= admin.facts_of(missing)
-    if faults := _faults(config, facts):
-        raise ConfigError("; ".join(faults))
-    return {name: found.partitions for name, found in facts.items() if found is not None}
-
-
-def _faults(config: FeedConfig, facts: Mapping[str, TopicFacts | None]) -> list[str]:
-    """As :func:`topic_faults`: a sink's topic keeps all records until they are read, as shape changes are kept."""
     limits = {"retention_ms": config.kafka.retention_ms, "max_event_bytes": config.kafka.max_event_bytes}
-    return [
-        fault
-        for name, found in facts.items()
-        if found is not None
-        for fault in topic_faults(SNAPSHOTS_TAKEN if name == config.state_topic else SHAPE_CHANGES, found, **limits)
-    ]
+    found = {name: each for name, each in facts.items() if each is not None}
+    if faults := [fault for name, each in found.items() for fault in topic_faults(roles[name][0], each, **limits)]:
+        raise ConfigError("; ".join(faults))
+    return {name: each.partitions for name, each in found.items()}
