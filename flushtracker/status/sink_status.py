@@ -14,7 +14,7 @@ class SinkGroup(StatusObject, frozen=True):
     ] = 0
     holds_since_ms: Annotated[
         Natural | None,
-        age("sink_group_holds_seconds", "since when it holds the shape without a commit; `null` if it does not"),
+        age("sink_group_holds_seconds", "since when it has held the shape without a commit; `null` if it does not"),
     ] = None
     lost_partitions: Annotated[
         Natural,

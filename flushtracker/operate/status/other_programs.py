@@ -14,6 +14,7 @@ from flushtracker.status.sink_status import SinkStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
 from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.names import LOG_WRITER
 
 _NAMES: Final = {
     "write": "the writers' job",
@@ -85,8 +86,11 @@ def _silent(overview: Overview) -> tuple[str, str]:
     known = {status.program for status in found}
     if any(isinstance(status, WriteStatus) and status.snapshots is not None for status in found):
         known.add("snapshot")
-    # Most configurations have no Kafka sinks.
-    names = [name for name in _NAMES if name not in known and name != "sink"] or ["sink"]
+    # Most configurations have no Kafka sinks; one that has them has shapes that wait for another writer than the log.
+    holders = () if overview.job_source is None else overview.job_source.holders
+    if all(holder.writer == LOG_WRITER for holder in holders):
+        known.add("sink")
+    names = [name for name in _NAMES if name not in known] or ["sink"]
     return " or ".join(_NAMES[name] for name in names), " or ".join(f"flushtracker {name}" for name in names)
 
 

@@ -36,6 +36,7 @@ from tests.support.status_pages import ACK, HOLDER, NOW_MS, SEEN, SOURCE
 WRITERS: Final = "http://127.0.0.1:9466"
 SNAPSHOTS: Final = "http://127.0.0.1:9467"
 SERVE: Final = "http://127.0.0.1:9471"
+SINK: Final = "http://127.0.0.1:9472"
 UNREAD: Final = "records of their topics are not read yet"
 SILENT: Final = "does not answer (connection refused)"
 
@@ -227,6 +228,11 @@ def test_a_program_that_is_silent_is_named_by_those_that_answer() -> None:
     # Where the writers' job takes the snapshots, no other one does.
     server = asked((WRITERS, writing(NOW_MS)), (SERVE, None))
     assert problems(server)["program_silent"] == (f"the HTTP server {SERVE} {SILENT}", 8)
+    # Nobody but a shape that waits for it says that there is a feeder of Kafka sinks.
+    waits = source(holders=(structs.replace(HOLDER, writer="kafka"),))
+    feeder = asked((WRITERS, alone), (SERVE, shapes_served(NOW_MS)), (SINK, None), job=waits)
+    text = f"the snapshots' job or the feeder of Kafka sinks {SINK} {SILENT}"
+    assert problems(feeder)["program_silent"] == (text, 8)
 
 
 def test_a_kafka_sink_names_the_group_that_holds_a_shape() -> None:
