@@ -7,16 +7,20 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.capture_rig import CaptureRig, shape
+from tests.support.capture_rig import shape
 from tests.support.config_file import write_config
 from tests.support.connect_worker import ConnectWorker
+from tests.support.published_snapshots import PublishingRig
 from tests.support.running_command import RunningCommand
 from tests.support.waiting import wait_until
 
 TIMEOUT_S: Final = 120
 _PREFIX: Final = "app"
 _SLOT: Final = "debezium"
-_ACTIVE: Final = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{_SLOT}' AND active"  # noqa: S608
+_STREAMING: Final = f"""
+SELECT 1 FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid
+WHERE slot_name = '{_SLOT}' AND state = 'streaming'
+"""  # noqa: S608
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,11 @@ class ReadRecord:
 
 
 class BesideDebezium:
-    """Writes ``tables`` of the schema ``public`` in both ways, each to a topic of one partition."""
+    """Writes ``tables`` of the schema ``public`` in both ways, each to a topic of one partition, after a snapshot."""
 
-    def __init__(self, rig: CaptureRig, tables: Sequence[str]) -> None:
-        self._rig, self._tables = rig, tables
+    def __init__(self, publishing: PublishingRig, tables: Sequence[str]) -> None:
+        self._publishing, self._rig, self._tables = publishing, publishing.rig, tables
+        rig = self._rig
         self._servers = rig.settings["kafka"]["bootstrap_servers"]
         self._worker = ConnectWorker(rig.folder / "connect", self._servers, "beside")
         self._sink: RunningCommand | None = None
@@ -41,16 +46,22 @@ class BesideDebezium:
         """Start both, and wait until both stream."""
         rig, ours = self._rig, {table: self._topic(table, "ours") for table in self._tables}
         rig.start()
-        options = {"writer": "kafka", "replica": "full", "snapshot": False}
+        options = {"writer": "kafka", "replica": "full", "snapshot": True}
         rig.define(*(shape(table, f"public.{table}", **options) for table in self._tables))
-        rig.wait(lambda: len(rig.registry()) == len(self._tables), "the shapes")
+
+        def are_visible() -> bool:
+            entries = rig.registry().values()
+            return len(entries) == len(self._tables) and all(entry.starts_visible for entry in entries)
+
+        rig.wait(are_visible, "the shapes")
+        self._publishing.take(*self._tables)
         topics = {table: {"topic": topic, "groups": ["none"], "schemas": True} for table, topic in ours.items()}
         sink = {"topics": topics, "name": _PREFIX, "database": rig.server.options["dbname"]}
         file = write_config(rig.folder / "sink.yaml", {**rig.settings, "sink": sink})
         self._sink = RunningCommand(rig.folder, rig.folder / "sink", "sink", "--config", str(file))
         self._worker.start()
         self._worker.put("debezium", self._connector())
-        wait_until(lambda: rig.server.execute(_ACTIVE), "Debezium's slot", TIMEOUT_S)
+        wait_until(lambda: rig.server.execute(_STREAMING), "Debezium's slot", TIMEOUT_S)
 
     def close(self) -> None:
         self._worker.stop()
@@ -83,7 +94,7 @@ class BesideDebezium:
             "publication.name": "shapes",
             "publication.autocreate.mode": "disabled",
             "table.include.list": ",".join(f"public.{table}" for table in self._tables),
-            "snapshot.mode": "no_data",
+            "snapshot.mode": "initial",
             "decimal.handling.mode": "string",
             "skipped.operations": "none",
             "topic.creation.default.replication.factor": "1",

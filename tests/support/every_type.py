@@ -243,18 +243,32 @@ def every_type(table: str) -> Iterator[str]:
         yield f"ALTER TABLE {table} ALTER {name} SET STORAGE EXTERNAL"
 
 
+def earlier_rows(table: str) -> Iterator[str]:
+    """Inserts of all values, to be read by a snapshot."""
+    yield from _rows(table, LAST_ID)
+    yield _large_row(table, LAST_ID + 60)
+
+
 def workload(table: str) -> Iterator[str]:
     """Transactions: inserts of all values, updates, a change of a key, deletes, and a truncate."""
+    yield from _rows(table, 0)
+    yield from (each.format(table=table) for each in _CHANGES)
+    yield _large_row(table, 60)
+    yield from (each.format(table=table) for each in _LARGE_CHANGES)
+    yield _insert(table, LAST_ID, {})
+
+
+def _rows(table: str, after_id: int) -> Iterator[str]:
     for number in range(max(len(values) for _, values in COLUMNS.values())):
         row = {name: values[number] for name, (_, values) in COLUMNS.items() if number < len(values)}
-        yield _insert(table, {"id": str(number + 1), "needed": "1", **row})
-    yield _insert(table, {"id": "100", "needed": "1", "preset": "NULL"})
-    yield from (each.format(table=table) for each in _CHANGES)
-    arrays = {name: _MANY.format(element=element) for name, element in _ELEMENTS.items()}
-    yield _insert(table, {"id": "60", "needed": "1", **_LARGE, **arrays})
-    yield from (each.format(table=table) for each in _LARGE_CHANGES)
-    yield _insert(table, {"id": str(LAST_ID), "needed": "1"})
+        yield _insert(table, after_id + number + 1, row)
+    yield _insert(table, after_id + 100, {"preset": "NULL"})
 
 
-def _insert(table: str, row: dict[str, str]) -> str:
+def _large_row(table: str, row_id: int) -> str:
+    return _insert(table, row_id, _LARGE | {name: _MANY.format(element=each) for name, each in _ELEMENTS.items()})
+
+
+def _insert(table: str, row_id: int, values: dict[str, str]) -> str:
+    row = {"id": str(row_id), "needed": "1", **values}
     return f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"  # noqa: S608

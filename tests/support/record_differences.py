@@ -28,12 +28,23 @@ class Difference:
 
 
 def differences(table: str, theirs: list[ReadRecord], ours: list[ReadRecord]) -> Iterator[Difference]:
-    """All of them; a record that only one has raises."""
-    for their, our in zip_longest(theirs, ours):
+    """All of them; a record that only one has raises, and so does a row of a snapshot after a change."""
+    for their, our in zip_longest(_in_order(theirs), _in_order(ours)):
         assert (their.value is None, their.key is None) == (our.value is None, our.key is None)
-        op = None if their.value is None else their.value["payload"]["op"]
+        op = _op(their)
         for part, name, left, right in _record(their, our):
             yield Difference(table, op, part, name, left, right)
+
+
+def _in_order(records: list[ReadRecord]) -> list[ReadRecord]:
+    """With the rows of the snapshot, which come in any order, by their keys."""
+    count = sum(_op(record) == "r" for record in records)
+    assert all(_op(record) == "r" for record in records[:count])
+    return sorted(records[:count], key=lambda record: str(record.key["payload"])) + records[count:]
+
+
+def _op(record: ReadRecord) -> str | None:
+    return None if record.value is None else str(record.value["payload"]["op"])
 
 
 def _record(theirs: ReadRecord, ours: ReadRecord) -> Iterator[tuple[str, str, Any, Any]]:

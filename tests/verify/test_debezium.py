@@ -13,7 +13,8 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.sinks.debezium_types import UNAVAILABLE, connect_type
 from tests.support.capture_rig import ROOT, CaptureRig
 from tests.support.debezium_beside import BesideDebezium
-from tests.support.every_type import LAST_ID, USER_TYPES, every_type, workload
+from tests.support.every_type import LAST_ID, USER_TYPES, earlier_rows, every_type, workload
+from tests.support.published_snapshots import PublishingRig
 from tests.support.record_differences import ABSENT, Difference, differences
 
 IDENTITIES: Final = {"plain": "DEFAULT", "whole": "FULL", "indexed": "USING INDEX identity"}
@@ -26,10 +27,11 @@ INDEX: Final = "CREATE UNIQUE INDEX identity ON indexed (needed, id, steady)"
 def beside(postgres: LocalPostgres, tmp_path: Path) -> Iterator[BesideDebezium]:
     postgres.execute(*USER_TYPES, *(statement for table in TABLES for statement in every_type(table)))
     postgres.execute(INDEX, *(f"ALTER TABLE {table} REPLICA IDENTITY {name}" for table, name in IDENTITIES.items()))
+    postgres.execute(*(statement for table in TABLES for statement in earlier_rows(table)))
     with LocalBroker(tmp_path / "broker") as broker:
         rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, lambda name: name)
         rig.create()
-        with closing(rig), closing(BesideDebezium(rig, TABLES)) as found:
+        with closing(rig), closing(BesideDebezium(PublishingRig(rig), TABLES)) as found:
             found.start()
             yield found
 
@@ -38,6 +40,15 @@ LEFT_OUT: Final = {"pr", "ln", "ci", "bx", "pl", "tsq"}
 ARRAYS_LEFT_OUT: Final = {"a_pr", "a_am", "a_vbits", "a_iv", "a_money", "a_nm", "a_pt", "a_x"}
 DEFAULTS: Final = {"id": 0, "needed": 5, "steady": 7, "preset": "pre"}
 INFINITE_DAYS: Final = {-2147472692: 2**31 - 1, -2147472691: -(2**31)}
+OLD_TIMES: Final = {
+    *INFINITE_DAYS.values(),
+    *(-735_160, -141_432),
+    *(-63_517_780_800_000_000, -12_219_724_800_000_000),
+    *("-0043-03-15T12:00:00.000000Z", "0001-01-01T00:00:00.000000Z"),
+}
+"""Those of the table that are not days of the Gregorian calendar, or are before it."""
+PLACES: Final = {"first", "first_in_data_collection", "last_in_data_collection", "last"}
+"""Of rows in a snapshot."""
 PLACEHOLDERS: Final = [connect_type(oid, -1, {}).unavailable for oid in (17, 25, 1001, 1007, 1009, 2951)]
 PLACEHOLDERS.append(f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}')
 
@@ -67,6 +78,14 @@ def is_schema_without_facts(found: Difference) -> bool:
     return known.pop("default") == DEFAULTS[name] and bool(found.ours == known)
 
 
+def is_source_of_a_snapshot(found: Difference) -> bool:
+    if (found.op, found.part) != ("r", "source"):
+        return False
+    if found.name == "snapshot":
+        return found.theirs in PLACES and found.ours == "true"
+    return found.ours is None if found.name == "txId" else found.name in {"ts_ms", "ts_us", "ts_ns"}
+
+
 def is_not_sent(found: Difference) -> bool:
     return found.op == "u" and found.part in {"before", "after"} and found.ours in PLACEHOLDERS
 
@@ -92,7 +111,10 @@ RULES: Final[dict[str, Rule]] = {
     "`source.ts_ms`": lambda found: (
         (found.part, found.name) == ("schema", "source.ts_ms") and found.ours == {**found.theirs, "optional": True}
     ),
-    "headers": lambda found: found.part == "headers" and found.ours == ("flushtracker.offset",),
+    "`source` of a row of a snapshot": is_source_of_a_snapshot,
+    "headers": lambda found: (
+        found.part == "headers" and found.ours == (() if found.op == "r" else ("flushtracker.offset",))
+    ),
     "columns that are NOT NULL, or have a default": is_schema_without_facts,
     "NULL in a column with a default": lambda found: (
         is_value(found, *DEFAULTS) and found.ours is None and found.theirs == DEFAULTS[found.name]
@@ -106,6 +128,15 @@ RULES: Final[dict[str, Rule]] = {
     "`name`": lambda found: is_value(found, "nm") and (found.theirs, found.ours) == (None, "a name"),
     "`bit varying(1)` without a bit": lambda found: (
         is_value(found, "vbit1") and (found.theirs, found.ours) == (None, False)
+    ),
+    "`bit varying(1)` in a snapshot": lambda found: (
+        found.op == "r" and is_value(found, "vbit1") and (found.theirs, found.ours) == (None, True)
+    ),
+    "`money` in a snapshot": lambda found: (
+        is_value(found, "money") and (found.op, f"{found.theirs}0") == ("r", found.ours)
+    ),
+    "dates and times before 1582-10-15, and `infinity` in a `date`, in a snapshot": lambda found: (
+        found.op == "r" and is_value(found, "d", "ts", "tz") and found.ours in OLD_TIMES
     ),
     "`infinity` in a `date`": lambda found: (
         (is_value(found, "d") and INFINITE_DAYS.get(found.theirs) == found.ours)
