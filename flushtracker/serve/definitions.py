@@ -23,6 +23,7 @@ from flushtracker.shapes.bound_relation import relation_of
 from flushtracker.shapes.shape_schema import shape_key
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.where import Where
+from flushtracker.shapes.where.canonical import Form
 from flushtracker.wal.changes import Relation, TableName
 
 _TABLE: Final = re.compile(rf"(?:(?:{NAME})\.)?(?:{NAME})")
@@ -74,9 +75,9 @@ class Definitions:
         is_live = any(entry.definition.id == shape_id and entry.removed_at is None for entry in entries)
         if is_live or definition.table not in on_demand:
             return None if shape_id is None else Target(shape_id)
-        known = [(entry, table) for entry in entries if (table := self._registry.table_of(entry)) is not None]
+        groups = self._groups_of(definition.table)
         try:
-            selection = selection_of(definition, known)
+            selection = selection_of(definition, [(g.binding, g.conditions) for g in groups if g.binding is not None])
         except RefusalError as error:
             if shape_id is None or error.status != 404:
                 raise
@@ -130,6 +131,11 @@ class _Group:
     key: tuple[str, ...]
     relation: Relation | None
     entries: dict[_Form, list[ShapeEntry]]
+
+    @property
+    def conditions(self) -> list[tuple[ShapeEntry, Form | None]]:
+        """The shapes, each with the form of its condition."""
+        return [(entry, form[0]) for form, entries in self.entries.items() for entry in entries]
 
 
 def read_definition(asked: RequestedDefinition) -> AskedDefinition:

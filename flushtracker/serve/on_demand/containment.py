@@ -9,7 +9,6 @@ then begin again.
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 from flushtracker.errors import ShapeError, listed
@@ -19,12 +18,13 @@ from flushtracker.serve.refusals import BadRequestError, RefusalError
 from flushtracker.shapes.bound_relation import relation_of
 from flushtracker.shapes.shape_schema import shape_key
 from flushtracker.shapes.table_binding import Filter, TableBinding, dotted, unkept_reason
-from flushtracker.shapes.where import Where, parse_where
+from flushtracker.shapes.where import Where
 from flushtracker.shapes.where.canonical import Form
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.names import LOG_WRITER
 
-Known = tuple[ShapeEntry, TableBinding]
+Known = tuple[TableBinding, Collection[tuple[ShapeEntry, Form | None]]]
+"""A table, and the shapes that have it so, each with the canonical form of its condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,19 @@ class AskedDefinition:
 def selection_of(asked: AskedDefinition, known: Iterable[Known]) -> Selection:
     """What the definition shows of its parent, one of the ``known`` shapes of its table.
 
+    Its condition is read once for each of the ``known``, however many shapes these have.
+
     Raises:
         BadRequestError: the definition does not fit the table, has subqueries, or several sources have a parent.
         RefusalError: no shape contains it.
     """
-    shapes = [each for each in known if _is_readable(each[0])]
+    shapes = [(table, [each for each in found if _is_readable(each[0])]) for table, found in known]
     try:
         found = sorted(_parents(asked, shapes), key=lambda each: (-each[0], each[1].entry.definition.id))
     except ShapeError as error:
         raise BadRequestError(str(error)) from error
     if not found:
-        raise _none_contains(asked, [entry for entry, _ in shapes])
+        raise _none_contains(asked, [entry for _, entries in shapes for entry, _ in entries])
     if len({parent.entry.source for _, parent in found}) > 1:
         raise BadRequestError("the definition is ambiguous: shapes of several sources contain it")
     return _selection(asked, found[0][1])
@@ -65,15 +67,13 @@ def _is_readable(entry: ShapeEntry) -> bool:
 
 def _parents(asked: AskedDefinition, shapes: Iterable[Known]) -> Iterator[tuple[int, Parent]]:
     """The shapes that contain the definition, each with the number of parts of its condition."""
-    for entry, table in shapes:
-        if not _has_columns(asked, entry, table):
+    for table, entries in shapes:
+        if not entries:
             continue
-        wanted = _parts(asked.where, table)
-        # An earlier release may have accepted a condition that this one refuses.
-        with suppress(ShapeError):
-            where = None if entry.definition.where is None else parse_where(entry.definition.where)
-            parts = _parts(where, table)
-            if parts <= wanted:
+        wanted = frozenset(_parts(None if asked.where is None else asked.where.canonical(relation_of(table))))
+        for entry, condition in entries:
+            parts = _parts(condition)
+            if _has_columns(asked, entry, table) and all(part in wanted for part in parts):
                 yield len(parts), Parent(entry, table)
 
 
@@ -85,12 +85,11 @@ def _has_columns(asked: AskedDefinition, entry: ShapeEntry, table: TableBinding)
     return asked.columns is not None and asked.columns | read <= has
 
 
-def _parts(where: Where | None, table: TableBinding) -> frozenset[Form]:
-    """The canonical forms of the parts of a condition, as joined by AND."""
-    if where is None:
-        return frozenset()
-    form = where.canonical(relation_of(table))
-    return frozenset(form[1:]) if form[0] == "AND" else frozenset([form])
+def _parts(condition: Form | None) -> Form:
+    """The parts of a condition's canonical form, as joined by AND."""
+    if condition is None:
+        return ()
+    return condition[1:] if condition[0] == "AND" else (condition,)
 
 
 def _selection(asked: AskedDefinition, parent: Parent) -> Selection:

@@ -17,7 +17,9 @@ from flushtracker.serve.refusals import BadRequestError, RefusalError
 from flushtracker.serve.shape_request import RequestedDefinition
 from flushtracker.shapes.bound_relation import relation_of
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
-from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where import Where, parse_where
+from flushtracker.shapes.where.canonical import Form
+from flushtracker.wal.changes import Relation
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.on_demand_log import BINDING, ORDERS, READ, WHOLE, order_entries, order_entry
 from tests.support.random_ranges import random_condition, random_row
@@ -102,6 +104,26 @@ def test_a_shape_that_has_ended_is_still_that_of_its_definition() -> None:
     ended = replace(order_entry(shape("paid", "b")), removed_at=_ENDED)
     assert target([ended, _TABLE], "b") == Target("paid")
     assert target([ended, order_entry(), _TABLE], "b").shape_id == "orders"
+
+
+def test_a_definition_is_read_as_often_however_many_shapes_its_table_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client sends may be long, and one thread reads the definitions of all clients."""
+    read, canonical = list[str](), Where.canonical
+
+    def counting(self: Where, relation: Relation | None = None) -> Form:
+        read.append(self.text)
+        return canonical(self, relation)
+
+    monkeypatch.setattr(Where, "canonical", counting)
+    counts = list[int]()
+    for others in (1, 200):
+        shapes = [shape(f"s{number}", f"i4 = {number}", "t") for number in range(others)]
+        found = Definitions(Registry.of(order_entries(WHOLE, *shapes)), None)
+        for where in ("id = 1", "id = 2"):
+            read.clear()
+            assert found.target(RequestedDefinition("orders", where, "t", "default"), {ORDERS}) is not None
+        counts.append(len(read))
+    assert counts[0] == counts[1] < 5
 
 
 def test_parents_of_several_sources_are_ambiguous() -> None:
