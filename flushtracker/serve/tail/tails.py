@@ -92,8 +92,8 @@ class Tails:
         is_new = tail.add(event)
         self.memory_bytes += tail.memory_bytes - before
         self.resets += tail.drops - drops
-        while self.memory_bytes > self._most_bytes:
-            self._shrink_largest()
+        if self.memory_bytes > self._most_bytes:
+            self._make_room()
         return is_new
 
     def forget(self, key: ShapeKey) -> None:
@@ -129,12 +129,14 @@ class Tails:
             self._found[key] = found
         return found.page
 
-    def _shrink_largest(self) -> None:
-        """Halve the largest tail, so that this is seldom done."""
-        tail = max(self._tails.values(), key=lambda tail: tail.memory_bytes)
-        before = tail.memory_bytes
-        tail.shrink(before // 2)
-        self.memory_bytes += tail.memory_bytes - before
+    def _make_room(self) -> None:
+        """Halve the largest tails until an eighth is free, so that all of them are seldom looked at."""
+        for tail in sorted(self._tails.values(), key=lambda tail: tail.memory_bytes, reverse=True):
+            before = tail.memory_bytes
+            tail.shrink(before // 2)
+            self.memory_bytes += tail.memory_bytes - before
+            if self.memory_bytes <= self._most_bytes * 7 // 8:
+                break
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` if the state contradicts itself."""

@@ -2,6 +2,7 @@
 
 import gc
 import re
+import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any, Final
@@ -110,6 +111,30 @@ def test_memory_may_be_used_up_to_its_bound() -> None:
     page = tails.page(seen(96), seen(96).handle, 96, MOST_BYTES)
     assert page is not None
     assert [each.tx_offset for each in page.transactions] == [104, 200, 304]
+
+
+def test_an_event_of_one_of_many_shapes_costs_what_it_costs_for_few() -> None:
+    """Also while there is no room: the tails of all shapes are on the event loop."""
+
+    def seconds_an_event(shapes: int) -> float:
+        keys, follows = [(SOURCE, str(number)) for number in range(shapes)], (96, 0)
+        tails = Tails(4_000 * shapes)
+        for key in keys:
+            tails.ask(key, 0)
+        spent = list[float]()
+        for tx in range(104, 168, 8):
+            each = event(tx, 0, follows=follows)
+            began_s = time.process_time()
+            for key in keys:
+                tails.add(key, each)
+            spent.append((time.process_time() - began_s) / shapes)
+            follows = (tx, 0)
+        tails.check_invariants()
+        assert 2_000 * shapes < tails.memory_bytes <= 4_000 * shapes
+        return sum(spent[4:])
+
+    few = min(seconds_an_event(500) for _ in range(3))
+    assert seconds_an_event(10_000) < 8 * few
 
 
 def test_shrinks_by_whole_transactions_to_what_is_allowed() -> None:
