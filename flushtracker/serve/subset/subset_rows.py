@@ -85,6 +85,9 @@ class SubsetRows:
             if kept is not None and (len(rows) >= 2 * kept + 1_000 or size > _MOST_HELD):
                 rows = self.order.sort(rows, check)[:kept]
                 size = sum(len(row.text) + _ROW_BYTES for row in rows)
+                if size > _MOST_HELD // 2:
+                    # The next sort would be due after a few rows.
+                    raise _too_many(f"has more than {_MOST_HELD >> 21} MiB, with the rows before subset__offset")
             if len(rows) > self.offset + self.most_rows and kept is None:
                 raise _too_many(f"has more than {self.most_rows} rows (subsets.rows)")
             if size > _MOST_HELD:

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from random import Random
@@ -20,7 +21,7 @@ from flushtracker.serve.live_serve_status import LiveServeStatus
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.subset import subset_rows
-from flushtracker.serve.subset.row_order import RowOrder
+from flushtracker.serve.subset.row_order import OrderedRow, RowOrder
 from flushtracker.serve.subset.subset_request import Subset
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.bound_relation import relation_of
@@ -483,3 +484,26 @@ async def test_rows_of_a_snapshot_that_is_ahead_of_the_log_are_not_taken_for_old
         await client.sync(server)
         found = await at(server, client, where="true")
         assert (found.json["data"][0]["value"]["t"], found.headers["cache-control"]) == ("four", "public, max-age=5")
+
+
+def test_a_cut_subset_is_refused_before_each_row_is_sorted_into_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large the rows are that are held: a limit that leaves room for one more would cost a sort for each."""
+    monkeypatch.setattr(subset_rows, "_MOST_HELD", 1 << 18)
+    sorts, sort = list[int](), RowOrder.sort
+
+    def counting(self: RowOrder, rows: list[OrderedRow], *arguments: Any) -> list[OrderedRow]:
+        sorts.append(len(rows))
+        return sort(self, rows, *arguments)
+
+    monkeypatch.setattr(RowOrder, "sort", counting)
+    rows, text = 3_000, "x" * 1_000
+    table = pa.table({"key": [f"{n:05}" for n in range(rows)], "value": [text] * rows})
+    answered = list[int]()
+    for limit in range(1, 260, 4):
+        chosen = subset_rows.SubsetRows(None, RowOrder(), limit, 0, rows)
+        sorts.clear()
+        with suppress(BadRequestError):
+            assert len(chosen.chosen([table], lambda: None)) == limit
+            answered.append(limit)
+        assert sum(sorts) < 4 * rows
+    assert answered == [*range(1, 110, 4)]
