@@ -81,6 +81,11 @@ class TransactionalProducer:
         """Raises ``BrokerError`` if it is not, or may not be, committed."""
         self._try(lambda: self._producer.commit_transaction(self._timeout_s))
 
+    def abort(self) -> None:
+        """Drop the records of the open transaction; raises ``BrokerError``."""
+        self._producer.purge()
+        self._try(lambda: self._producer.abort_transaction(self._timeout_s))
+
     def close(self) -> None:
         """Abort what is open, as far as the brokers answer at once; the next producer does, too."""
         self._producer.purge()

@@ -18,9 +18,10 @@ from typing import Any, Final
 
 from msgspec.json import encode
 
-from flushtracker.errors import ConfigError
+from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.events.snapshot_events import SnapshotRow
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.events.topic_rules import MAX_EVENT_BYTES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape_schema import shape_columns, shape_key
 from flushtracker.shapes.table_binding import TableBinding
@@ -32,6 +33,9 @@ from flushtracker.wal.log_offset import LogOffset
 
 OFFSET_HEADER: Final = "flushtracker.offset"
 """The header with the offset of a change, as JSON."""
+
+_FRAME_BYTES: Final = 4_096
+"""Allowance for the record's header and Kafka's framing."""
 
 _ISO_ZONE: Final = "Z"
 _OPERATIONS: Final = {"insert": "c", "update": "u", "delete": "d"}
@@ -56,7 +60,9 @@ class SinkRecord:
 class DebeziumRecords:
     """The records of one shape; ``name`` is ``source.name``, Debezium's ``topic.prefix``, and ``database`` its ``db``.
 
-    ``has_schemas``: a schema is before each key and value, as Connect's JSON converter writes them.
+    ``has_schemas``: a schema is before each key and value, as Connect's JSON converter writes them. No record has more
+    than ``most_bytes``: one may be longer than its event, which has no schema, and nothing twice.
+
     Create another one when the table's description in the registry has changed.
 
     Raises:
@@ -64,7 +70,14 @@ class DebeziumRecords:
     """
 
     def __init__(
-        self, definition: ShapeDefinition, table: TableBinding, *, name: str, database: str, has_schemas: bool = False
+        self,
+        definition: ShapeDefinition,
+        table: TableBinding,
+        *,
+        name: str,
+        database: str,
+        has_schemas: bool = False,
+        most_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
         if definition.replica != "full":
             raise ConfigError(f"shape {definition.id!r} has replica: default, but a Kafka sink needs replica: full")
@@ -81,34 +94,48 @@ class DebeziumRecords:
         self._source = {"version": "flushtracker", "connector": "postgresql", "name": name}
         self._database, (self._schema, self._table) = database, definition.table
         prefix = ".".join((name, *definition.table))
+        self._most_bytes = most_bytes - _FRAME_BYTES
         self._key_schema = key_schema(prefix, self._key, columns) if has_schemas else None
         self._envelope_schema = envelope_schema(prefix, self._key, columns) if has_schemas else None
 
     def of_changes(self, event: ShapeChangesEvent, item: LogItem, now_ms: int) -> Iterator[SinkRecord]:
-        """The records of one item of the event; ``now_ms`` is when they are made."""
+        """The records of one item of the event; ``now_ms`` is when they are made.
+
+        Raises:
+            DecodeError: a value is not of its column's type, or a record is too large.
+        """
         committed = None if event.commit is None else _micros(event.commit.commit_timestamp)
         tx_offset, op_offset = item.offset
         source = self._source_block(committed, "false", event.xid, tx_offset, [str(tx_offset), str(op_offset)])
         if item.operation not in _OPERATIONS:
-            yield SinkRecord(None, self._envelope(None, None, source, "t", now_ms), item.offset)
+            yield self._record(None, self._envelope(None, None, source, "t", now_ms), item.offset)
             return
         value = item.value or {}
         key = self._key_of(value)
         before, after = self._images(item, value)
-        yield SinkRecord(key, self._envelope(before, after, source, _OPERATIONS[item.operation], now_ms), item.offset)
+        yield self._record(key, self._envelope(before, after, source, _OPERATIONS[item.operation], now_ms), item.offset)
         if item.operation == "delete":
             yield SinkRecord(key, None, item.offset)
 
     def of_snapshot(self, row: SnapshotRow, lsn: int, now_ms: int) -> SinkRecord:
-        """The record of a row of a snapshot, which is as of ``lsn``."""
+        """The record of a row of a snapshot, which is as of ``lsn``; raises as :meth:`of_changes`."""
         source = self._source_block(now_ms * 1_000, "true", None, lsn, None)
-        return SinkRecord(
+        return self._record(
             self._key_of(row.value), self._envelope(None, self._sent(row.value), source, "r", now_ms), None
         )
 
     def knows(self, item: LogItem) -> bool:
         """Whether all columns of the item are known; another one was added to the table, or taken out of it."""
         return not (item.value or {}).keys() - self._converters.keys()
+
+    def _record(self, key: bytes | None, value: bytes, offset: LogOffset | None) -> SinkRecord:
+        if (size := len(key or b"") + len(value)) > self._most_bytes:
+            where = "of the snapshot" if offset is None else f"at {offset}"
+            raise DecodeError(
+                f"the record of the row {where} has {size} bytes, over the limit of {self._most_bytes} "
+                "(max_event_bytes, less its header); the shape needs fewer columns, or a where that excludes such rows"
+            )
+        return SinkRecord(key, value, offset)
 
     def _images(self, item: LogItem, value: Row) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         if item.operation == "delete":

@@ -140,6 +140,10 @@ def _serving(status: ServeStatus) -> Iterator[Finding]:
 
 def _feeding(status: SinkStatus, config_arguments: Sequence[str]) -> Iterator[Finding]:
     for shape in status.shapes:
+        if shape.problem is not None:
+            text = f"shape {shape.shape_id} is set aside, and holds the slot: {shape.problem}"
+            remedy = "remove the cause, and start the feeder of Kafka sinks again; or change the shape's definition"
+            yield Finding("others", "sink_lost", text, remedy, is_failure=True, exit_code=WRONG)
         for each in shape.groups:
             held_ms = _age_ms(each.holds_since_ms, status.at_ms)
             if each.lost_partitions:

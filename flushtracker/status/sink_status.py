@@ -28,6 +28,7 @@ class SinkShape(StatusObject, frozen=True, rename={"shape_id": "shape"}):
     shape_id: Annotated[str, about("the shape's id")]
     topic: Annotated[str, about("its topic")]
     waits_for_snapshot: Annotated[bool, about("whether its changes wait for its snapshot")] = False
+    problem: Annotated[str | None, about("why it is set aside; `null` if it is not")] = None
     flushed_lsn: Annotated[
         Lsn | None, about("the last commit that all groups have read since the start; `null` before the first")
     ] = None

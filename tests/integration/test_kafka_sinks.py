@@ -9,10 +9,11 @@ import pytest
 
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
-from tests.support.capture_rig import run_in_transaction
+from tests.support.capture_loop_parts import Tracker
+from tests.support.capture_rig import run_in_transaction, shape
 from tests.support.published_snapshots import publishing_rig
 from tests.support.seeds import every, seeds
-from tests.support.sink_rig import USERS, SinkJudge, SinkRig
+from tests.support.sink_rig import PARTITIONS, USERS, SinkJudge, SinkRig
 
 STEPS: Final = 50
 STATEMENTS: Final = (
@@ -119,3 +120,29 @@ def test_a_silent_group_holds_the_slot_and_is_named(sink: SinkRig) -> None:
     sink.rig.wait(lambda: sink.log().count("were deleted before a group") >= 4, "the error after a restart", 60)
     judge.tracker.step()
     assert sink.rig.confirmed_lsn() <= last
+
+
+def test_a_row_that_is_too_large_as_a_record_sets_only_its_shape_aside(sink: SinkRig) -> None:
+    """A record may be longer than its event. The shape waits, and holds the slot; the other one goes on."""
+    kafka, names = sink.rig.settings["kafka"], tuple(group.name for group in sink.groups)
+    kafka["max_event_bytes"] = 400_000
+    eu = {"topic": sink.topic, "groups": list(names), "partitions": PARTITIONS}
+    sink.configure(names, topics={"eu": eu, "notes": {"topic": f"{sink.topic}.notes", "groups": [names[0]]}})
+    sink.rig.server.execute("DELETE FROM users", "CREATE TABLE notes (id int PRIMARY KEY, flags boolean[])")
+    sink.rig.define(
+        shape("eu", "public.users", where="region = 'eu'", writer="kafka", replica="full", snapshot=False),
+        shape("notes", "public.notes", writer="kafka", replica="full", snapshot=False),
+    )
+    sink.rig.wait(lambda: len(sink.rig.registry()) == 2, "the shapes")
+    sink.start()
+    # In the event an element has 2 bytes, and in the record 5.
+    sink.rig.execute_and_wait("INSERT INTO notes VALUES (1, array_fill(true, ARRAY[100000]))")
+    sink.rig.wait(lambda: "shape is set aside shape_id=notes" in sink.log(), "the shape set aside", 60)
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (11, 'eu', 'new')")
+    reads, _ = sink.groups
+    sink.rig.wait(lambda: sink.is_running() and (reads.step() or '{"id":11}' in reads.rows), "the record", 60)
+    assert sink.log().count("shape is set aside") == 1
+    first = min(event.last_log_offset.tx_offset for event in sink.rig.changes() if event.shape_id == "notes")
+    tracker = Tracker(sink.rig)
+    tracker.step()
+    assert sink.rig.confirmed_lsn() <= first

@@ -155,6 +155,8 @@ def _serving(status: ServeStatus) -> Iterator[str]:
 def _feeding(status: SinkStatus) -> Iterator[str]:
     yield f"sink: {len(status.shapes):,} shapes"
     for shape in status.shapes:
+        if shape.problem is not None:
+            yield f"{shape.shape_id} is set aside"
         if shape.waits_for_snapshot:
             yield f"{shape.shape_id} waits for its snapshot"
         for each in shape.groups:

@@ -2,6 +2,7 @@
 
 import logging
 
+from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.sinks.group_progress import RecordLoss
 from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.status.sink_status import SinkStatus
@@ -14,6 +15,20 @@ class FeedLog:
 
     def __init__(self) -> None:
         self._losses: dict[tuple[str, str], tuple[RecordLoss, ...]] = {}
+        self._gaps: set[tuple[str, str]] = set()
+
+    def taken(self, feed: ShapeFeed, event: ShapeChangesEvent, *, is_gap: bool) -> None:
+        """Log the first event after a gap. All that follow it are, too, until capture sends again what is missing."""
+        shape = feed.source, feed.shape_id
+        if not is_gap:
+            self._gaps.discard(shape)
+        elif shape not in self._gaps:
+            self._gaps.add(shape)
+            logger.error("gap in the changes of a shape shape_id=%s follows=%s", feed.shape_id, event.follows)
+
+    def forget(self, shape: tuple[str, str]) -> None:
+        self._losses.pop(shape, None)
+        self._gaps.discard(shape)
 
     def losses(self, feed: ShapeFeed) -> None:
         losses, shape = feed.progress.losses, (feed.source, feed.shape_id)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from flushtracker.errors import ConfigError
+from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.changes_reader import ChangesReader
@@ -27,8 +27,9 @@ from flushtracker.sinks.debezium_records import SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
 from flushtracker.sinks.job.feed_config import FeedConfig, SinkTopic
 from flushtracker.sinks.job.feed_log import FeedLog
+from flushtracker.sinks.job.held_events import HeldEvents, Shape
 from flushtracker.sinks.job.live_sink_status import LiveSinkStatus
-from flushtracker.sinks.job.shape_feed import ShapeFeed
+from flushtracker.sinks.job.shape_feed import ShapeFeed, TakenEvent
 from flushtracker.sinks.job.sink_registry import SinkRegistry
 from flushtracker.sinks.job.stored_feeds import read_stored
 from flushtracker.sinks.job.topic_snapshots import PublishedSnapshots
@@ -43,7 +44,6 @@ _REGISTRY_S: Final = 1.0
 _WAITING_S: Final = 30.0
 _TRANSACTION_MS: Final = 15 * 60_000
 """Kafka's default maximum: a snapshot is one transaction."""
-_Shape = tuple[str, str]
 
 
 class SinkFeeder:
@@ -66,10 +66,10 @@ class SinkFeeder:
         self._snapshots = None if snapshots is None else PublishedSnapshots(kafka, snapshots)
         self._groups = GroupOffsets(kafka)
         self._notifier = FlushNotifier(kafka, writer=config.writer)
-        self._feeds: dict[_Shape, ShapeFeed] = {}
-        self._held: dict[_Shape, tuple[int, int]] = {}
+        self._feeds: dict[Shape, ShapeFeed] = {}
+        self._held = HeldEvents()
         self._ignored: set[tuple[str, str, int]] = set()
-        self._changed: dict[_Shape, ShapeFeed] = {}
+        self._changed: dict[Shape, ShapeFeed] = {}
         self._log, self.live = FeedLog(), LiveSinkStatus()
         self._changes = ChangesReader(kafka, kafka.topics.shape_changes, positions)
 
@@ -78,6 +78,8 @@ class SinkFeeder:
         due_registry = due_look = time.monotonic()
         due_log = due_look + _WAITING_S
         while not must_stop():
+            for place in self._held.take_due(self._changes.positions, time.monotonic()).items():
+                self._changes.rewind(*place)
             now = time.monotonic()
             if now >= due_registry:
                 self._registry.read()
@@ -132,10 +134,11 @@ class SinkFeeder:
         self._notify(feed)
         return feed
 
-    def _forget(self, shape: _Shape) -> None:
+    def _forget(self, shape: Shape) -> None:
         self._feeds.pop(shape, None)
-        self._held.pop(shape, None)
+        self._held.forget(shape)
         self._changed.pop(shape, None)
+        self._log.forget(shape)
 
     def _reason_to_ignore(self, entry: ShapeEntry, topic: SinkTopic | None) -> str | None:
         shape_id, source = entry.definition.id, entry.source
@@ -173,16 +176,24 @@ class SinkFeeder:
         if shape in self._held:
             return
         before = feed.cursor
-        taken = feed.take(event, self._registry.records(event), now_ms())
-        if taken.is_gap:
-            logger.error("gap in the changes of a shape shape_id=%s follows=%s", event.shape_id, event.follows)
+        try:
+            taken = feed.take(event, self._registry.records(event), now_ms())
+        except (ConfigError, DecodeError) as error:
+            self._set_aside(feed, error)
+            taken = TakenEvent(is_held=True)
+        self._log.taken(feed, event, is_gap=taken.is_gap)
         self._publish(feed, taken.records)
         if taken.is_held:
-            self._held[shape] = partition, offset
+            self._held.hold(shape, partition, offset)
         if feed.cursor != before:
             self._changed[shape] = feed
         elif not taken.is_held:
             self._notify(feed)
+
+    def _set_aside(self, feed: ShapeFeed, error: FlushtrackerError) -> None:
+        """Its next event is held; the others go on."""
+        feed.problem = str(error)
+        logger.error("shape is set aside shape_id=%s topic=%s reason=%s", feed.shape_id, feed.topic, error)
 
     def _publish(self, feed: ShapeFeed, records: Iterable[SinkRecord]) -> None:
         for record in records:
@@ -201,9 +212,7 @@ class SinkFeeder:
             feed.place(spans)
             self._stored[shape] = feed.stored()
             self._producer.publish(state, self._stored[shape].key, self._stored[shape].to_json(), partition=0)
-        positions = dict(self._changes.positions)
-        for partition, offset in self._held.values():
-            positions[partition] = min(offset, positions[partition])
+        positions = self._held.not_past(self._changes.positions)
         self._producer.publish(state, POSITIONS_KEY, StoredPositions(positions).to_json(), partition=0)
         self._producer.commit()
         self.live.committed()
@@ -214,7 +223,7 @@ class SinkFeeder:
 
     def _feed_snapshots(self) -> None:
         """Publish each snapshot that is complete and needed, in a transaction of its own."""
-        waiting = [feed for feed in self._feeds.values() if feed.needs_snapshot]
+        waiting = [feed for feed in self._feeds.values() if feed.needs_snapshot and feed.problem is None]
         if not waiting or self._snapshots is None:
             return
         self._snapshots.look()
@@ -223,11 +232,16 @@ class SinkFeeder:
             if found is None or found.incarnation != feed.incarnation:
                 continue
             contained = found.contains.contained
-            records = self._registry.records_of(feed.source, feed.shape_id)
             self._producer.begin()
-            for event in self._snapshots.events(found):
-                made_ms = now_ms()
-                self._publish(feed, (records.of_snapshot(row, contained.lsn, made_ms) for row in event.rows))
+            try:
+                records = self._registry.records_of(feed.source, feed.shape_id)
+                for event in self._snapshots.events(found):
+                    made_ms = now_ms()
+                    self._publish(feed, (records.of_snapshot(row, contained.lsn, made_ms) for row in event.rows))
+            except (ConfigError, DecodeError) as error:
+                self._producer.abort()
+                self._set_aside(feed, error)
+                continue
             feed.take_snapshot(contained)
             self._changed[feed.source, feed.shape_id] = feed
             self._commit()
@@ -264,8 +278,8 @@ class SinkFeeder:
 
     def _release(self, feed: ShapeFeed) -> None:
         """Read the held changes again."""
-        if not feed.needs_snapshot and (held := self._held.pop((feed.source, feed.shape_id), None)) is not None:
-            self._changes.rewind(*held)
+        if not feed.needs_snapshot and feed.problem is None:
+            self._held.release((feed.source, feed.shape_id))
 
 
 def _of(topic: str, found: Mapping[tuple[str, int], int]) -> dict[int, int]:

@@ -47,4 +47,4 @@ class LiveSinkStatus:
             for group in progress.counted
         )
         flushed = None if progress.flushed is None else progress.flushed.tx_offset
-        return SinkShape(feed.shape_id, feed.topic, feed.needs_snapshot, flushed, groups)
+        return SinkShape(feed.shape_id, feed.topic, feed.needs_snapshot, feed.problem, flushed, groups)

@@ -8,6 +8,9 @@ come before it. The reader then reads it again later, from its position in ``sha
   held until every group has committed all records before it. The event is then taken up to there: the cursor may lie
   inside.
 
+A shape whose event cannot be taken, because a record would be too large or a value is not readable, is **set aside**:
+the event is held until a next process tries again, and all other shapes go on.
+
 Everything here is a value; the caller publishes the records of :meth:`ShapeFeed.take` and the state after them in one
 transaction, after :meth:`ShapeFeed.place`.
 """
@@ -16,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from flushtracker.errors import BrokerError
+from flushtracker.errors import BrokerError, DecodeError
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.sinks.debezium_records import DebeziumRecords, SinkRecord
@@ -48,6 +51,8 @@ class ShapeFeed:
     ) -> None:
         self.source, self.shape_id, self.incarnation = stored.source, stored.shape_id, stored.incarnation
         self.topic = stored.topic
+        self.problem: str | None = None
+        """Why it is set aside; ``None`` if it is not."""
         self.cursor = None if stored.cursor is None else LogOffset(*stored.cursor)
         self._contained = None if stored.snapshot is None else ContainedTransactions(*stored.snapshot)
         self._waits_for_snapshot = waits_for_snapshot
@@ -72,7 +77,19 @@ class ShapeFeed:
         return self._has_open_records or bool(self.progress.marks)
 
     def take(self, event: ShapeChangesEvent, records: DebeziumRecords, now_ms: int) -> TakenEvent:
-        """Take as much of the event as may be published now; it must be of the feed's incarnation."""
+        """Take as much of the event as may be published now; it must be of the feed's incarnation.
+
+        Raises:
+            DecodeError: as :meth:`DebeziumRecords.of_changes`; nothing of the event is taken.
+        """
+        before = self.cursor, self._has_open_records, self._after_truncate
+        try:
+            return self._take(event, records, now_ms)
+        except DecodeError:
+            self.cursor, self._has_open_records, self._after_truncate = before
+            raise
+
+    def _take(self, event: ShapeChangesEvent, records: DebeziumRecords, now_ms: int) -> TakenEvent:
         position = chain_position(event, self.cursor)
         if position != "next":
             return TakenEvent(is_gap=position == "gap")

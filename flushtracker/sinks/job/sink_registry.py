@@ -75,5 +75,6 @@ class SinkRegistry:
                 name=self._config.name,
                 database=self._config.database,
                 has_schemas=self._config.topics[shape_id].has_schemas,
+                most_bytes=self._config.kafka.max_event_bytes,
             )
         return self._records[key]

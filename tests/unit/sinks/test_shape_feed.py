@@ -1,6 +1,7 @@
 """A shape's events on their way into its topic: each change once, snapshots first, truncates alone, over restarts."""
 
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -14,6 +15,7 @@ from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.sinks.debezium_records import DebeziumRecords, SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
+from flushtracker.sinks.job.feed_log import FeedLog
 from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.sinks.stored_feed import StoredFeed, StoredPositions, read_feed, read_positions
 from flushtracker.wal.changes import Commit, LogItem, Operation
@@ -23,7 +25,8 @@ from tests.support.random_wal import RANDOMS
 
 COLUMNS = (ColumnBinding(1, "id", 23, -1, 1),)
 TABLE = TableBinding(16_400, ("public", "t"), (KeyBinding(16_401, ("id",), 1, 1, 1, is_primary=True),), COLUMNS)
-RECORDS = DebeziumRecords(ShapeDefinition("t", TABLE.table, replica="full"), TABLE, name="app", database="")
+DEFINITION = ShapeDefinition("t", TABLE.table, replica="full")
+RECORDS = DebeziumRecords(DEFINITION, TABLE, name="app", database="")
 NEW = StoredFeed(source="s", shape_id="t", incarnation=1, topic="app.t")
 GROUP = "sink"
 
@@ -85,6 +88,32 @@ def test_a_gap_takes_nothing_until_the_next_start() -> None:
     taken = shape.take(event(300, "insert", follows=200), RECORDS, 0)
     assert (taken.is_gap, taken.records, shape.cursor) == (True, [], LogOffset.last_of(100))
     assert len(shape.take(event(200, "insert"), RECORDS, 0).records) == 1
+
+
+def test_a_gap_is_one_line_of_the_log_however_many_events_follow_it(caplog: pytest.LogCaptureFixture) -> None:
+    log, shape, after = FeedLog(), feed(), event(300, "insert", follows=200)
+    for is_gap in (True, False, True):
+        for _ in range(500):
+            log.taken(shape, after, is_gap=is_gap)
+    assert [record.message.partition(" shape_id")[0] for record in caplog.records] == [
+        "gap in the changes of a shape"
+    ] * 2
+
+
+def test_nothing_is_taken_of_an_event_with_a_record_that_is_too_large() -> None:
+    """What comes before it in the event is published with it, or not at all; the next process tries again."""
+    small = len(next(RECORDS.of_changes(event(100, "insert"), event(100, "insert").items[0], 0)).value or b"")
+    limited = DebeziumRecords(DEFINITION, TABLE, name="app", database="", most_bytes=small + 4_200)
+    items = (*event(200, "insert").items, LogItem(LogOffset(200, 1), "insert", "k", {"id": "1" * 150}))
+    large = replace(event(200, "insert", follows=100), items=items, last_log_offset=items[-1].offset)
+    shape = feed()
+    shape.take(event(100, "insert"), limited, 0)
+    shape.place({0: Span(0, 1)})
+    before = shape.stored()
+    with pytest.raises(DecodeError, match=r"the record of the row at .* has \d+ bytes, over the limit of"):
+        shape.take(large, limited, 0)
+    assert (shape.stored(), shape.cursor) == (before, LogOffset.last_of(100))
+    assert len(shape.take(large, RECORDS, 0).records) == 2
 
 
 def test_a_truncate_is_alone_among_the_records_of_several_partitions() -> None:

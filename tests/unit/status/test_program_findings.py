@@ -256,6 +256,15 @@ def test_records_that_a_group_cannot_read_any_more_are_wrong() -> None:
     assert "flushtracker resync orders" in "".join(lines(found))
 
 
+def test_a_shape_that_a_sink_has_set_aside_is_wrong() -> None:
+    """Only a person can help it."""
+    url = "http://127.0.0.1:9469"
+    found = asked((url, feeding(NOW_MS, problem="the record has 9 bytes")))
+    text = f"shape orders is set aside, and holds the slot: the record has 9 bytes ({url})"
+    assert problems(found)["sink_lost"] == (text, 1)
+    assert "orders is set aside" in "".join(lines(found))
+
+
 TOGETHER: Final = source(
     pending_shapes=2,
     waiting_since_ms=NOW_MS - 156_000,
