@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeEndedError, SinkError, SnapshotMissingError
-from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect
@@ -244,9 +244,9 @@ class Loop:
         self.wait(has_snapshot, f"the snapshot of {shape_id}")
 
     def sources(self) -> set[str]:
-        """Those under which shapes are registered."""
+        """Those that have begun, which is once their shapes are registered: a kill before leaves the one before."""
         entries = [parse_registry_entry(value) for value in self.rig.values("shapes")]
-        return {entry.source for entry in entries if isinstance(entry, ShapeEntry)}
+        return {entry.source for entry in entries if isinstance(entry, SourceEntry)}
 
     def expected(self, shape_id: str) -> list[str]:
         """The rows of the shape's query, as the server answers it now."""
