@@ -33,7 +33,6 @@ def sink(
     """A capture that has started, and a program with two groups, which has not."""
     with publishing_rig(postgres, broker, tmp_path, topic_name, USERS) as publishing:
         sink = SinkRig(publishing, (topic_name("a"), topic_name("b")))
-        publishing.rig.start()
         try:
             yield sink
         finally:
@@ -146,3 +145,25 @@ def test_a_row_that_is_too_large_as_a_record_sets_only_its_shape_aside(sink: Sin
     tracker = Tracker(sink.rig)
     tracker.step()
     assert sink.rig.confirmed_lsn() <= first
+
+
+def test_after_a_new_epoch_the_shape_needs_another_topic_and_no_source(sink: SinkRig) -> None:
+    """The old topic has rows that were deleted since, and no record that deletes them."""
+    sink.rig.server.execute("DELETE FROM users")
+    sink.define(snapshot=False)
+    sink.start()
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (11, 'eu', 'old')")
+    reads, _ = sink.groups
+    sink.rig.wait(lambda: reads.step() or reads.stored, "the record", 60)
+    sink.capture.stop()
+    sink.rig.start(new_epoch=True)
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (12, 'eu', 'new')")
+    sink.rig.wait(lambda: "reason=its topic has rows of source" in sink.log(), "the reason", 60)
+    sink.kill()
+    sink.topic += ".again"
+    reads = sink.new_group(f"{reads.name}-again")
+    sink.groups.append(reads)
+    sink.configure((reads.name,))
+    sink.start()
+    sink.rig.wait(lambda: sink.is_running() and (reads.step() or reads.stored), "the record", 60)
+    assert set(reads.rows) == {'{"id":12}'}

@@ -35,6 +35,7 @@ class SinkRig:
         self.groups = [self.new_group(name) for name in groups]
         self._file = self.configure(groups)
         self._process: subprocess.Popen[bytes] | None = None
+        self.capture = self.rig.start()
 
     def configure(self, groups: tuple[str, ...], **keys: object) -> Path:
         topics = {"eu": {"topic": self.topic, "groups": list(groups), "partitions": PARTITIONS}}

@@ -23,6 +23,7 @@ from flushtracker.kafka.flush_notifier import FlushNotifier
 from flushtracker.kafka.group_offsets import GroupOffsets
 from flushtracker.kafka.transactions import TransactionalProducer
 from flushtracker.process.clock import now_ms
+from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.sinks.debezium_records import SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
 from flushtracker.sinks.job.feed_config import FeedConfig, SinkTopic
@@ -61,6 +62,7 @@ class SinkFeeder:
             kafka, f"{config.state_topic} {config.writer}", timeout_ms=_TRANSACTION_MS
         )
         self._stored, positions = read_stored(kafka, config.state_topic)
+        self._written = {stored.topic: stored.source for stored in self._stored.values()}
         self._registry = SinkRegistry(config)
         snapshots = kafka.topics.snapshots
         self._snapshots = None if snapshots is None else PublishedSnapshots(kafka, snapshots)
@@ -105,7 +107,8 @@ class SinkFeeder:
         """The feed of a live shape that is ours; ``None`` for another one, and for an incarnation without its topic."""
         definition, config = entry.definition, self._config
         shape = entry.source, definition.id
-        if definition.writer != config.writer or entry.is_condensed or entry.removed_at is not None:
+        has_ended = entry.is_condensed or entry.removed_at is not None or self._registry.is_retired(entry.source)
+        if definition.writer != config.writer or has_ended:
             self._forget(shape)
             return None
         found = self._feeds.get(shape)
@@ -152,9 +155,15 @@ class SinkFeeder:
             self._registry.records_of(source, shape_id)
         except ConfigError as error:
             return str(error)
-        stored = self._stored.get((source, shape_id))
-        is_same_topic = stored is not None and stored.topic == topic.name
-        if stored is None or is_same_topic == (stored.incarnation == entry.definition.incarnation):
+        return self._reason_against_topic(topic.name, source, entry.definition)
+
+    def _reason_against_topic(self, topic: str, source: str, definition: ShapeDefinition) -> str | None:
+        """Rows that a topic has already may have been deleted since, and no record says so."""
+        if (before := self._written.get(topic, source)) != source:
+            return f"its topic has rows of source {before}: give it another one"
+        stored = self._stored.get((source, definition.id))
+        is_same_topic = stored is not None and stored.topic == topic
+        if stored is None or is_same_topic == (stored.incarnation == definition.incarnation):
             return None
         rows = "its topic has rows of the previous incarnation: give it another one"
         return rows if is_same_topic else f"it is written to topic {stored.topic}"
@@ -210,7 +219,7 @@ class SinkFeeder:
         for shape, feed in self._changed.items():
             spans = {number: Span(*place) for (topic, number), place in places.items() if topic == feed.topic}
             feed.place(spans)
-            self._stored[shape] = feed.stored()
+            self._stored[shape], self._written[feed.topic] = feed.stored(), feed.source
             self._producer.publish(state, self._stored[shape].key, self._stored[shape].to_json(), partition=0)
         positions = self._held.not_past(self._changes.positions)
         self._producer.publish(state, POSITIONS_KEY, StoredPositions(positions).to_json(), partition=0)

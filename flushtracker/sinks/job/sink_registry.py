@@ -1,14 +1,16 @@
 """``SinkRegistry``: the shapes of a sink's writer with their tables, as capture has published them."""
 
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Final
 
 from flushtracker.errors import ConfigError, DecodeError
-from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.sinks.debezium_records import DebeziumRecords
 from flushtracker.sinks.job.feed_config import FeedConfig
+from flushtracker.wal.source_name import successors
 
 _NO_ENTRY: Final = "has changes, but no entry in the registry"
 
@@ -19,9 +21,11 @@ class SinkRegistry:
     def __init__(self, config: FeedConfig) -> None:
         self._config = config
         self._read_until: dict[int, int] = {}
+        self._sources: set[str] = set()
         self._shapes: dict[tuple[str, str], ShapeEntry] = {}
         self._tables: dict[tuple[str, int], TableEntry] = {}
         self._records: dict[tuple[str, str], DebeziumRecords] = {}
+        self._retired: Mapping[str, str] = {}
         self._unknown: set[tuple[str, str, str | None]] = set()
 
     def read(self) -> None:
@@ -30,15 +34,22 @@ class SinkRegistry:
             values, self._read_until = reader.since(self._config.kafka.topics.shapes, self._read_until)
         for value in values:
             match parse_registry_entry(value):
+                case SourceEntry(source=source):
+                    self._sources.add(source)
                 case ShapeEntry() as entry:
                     self._shapes[entry.source, entry.definition.id] = entry
                 case TableEntry() as table:
                     self._tables[table.source, table.binding.oid] = table
         if values:
             self._records.clear()
+            self._retired = successors(self._sources)
 
     def entries(self) -> list[ShapeEntry]:
         return list(self._shapes.values())
+
+    def is_retired(self, source: str) -> bool:
+        """Whether its slot is captured under another name, so that nothing waits for its shapes."""
+        return source in self._retired
 
     def entry(self, source: str, shape_id: str, incarnation: int) -> ShapeEntry:
         """The entry of this incarnation or a later one; raises ``DecodeError`` if there is none."""
