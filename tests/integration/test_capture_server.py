@@ -1,5 +1,7 @@
 """Capture when its server or slot has changed: restarted, restored from a copy, promoted, advanced, or lost."""
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +17,20 @@ from tests.support.deleted_records import delete_compacted
 from tests.support.insert_load import published_ids
 
 INSERT_MANY: Final = "INSERT INTO users (region) SELECT 'eu' FROM generate_series(1, 5000)"
+_FLUSHERS: Final = """
+SELECT pid FROM pg_stat_activity
+WHERE backend_type IN ('walwriter', 'background writer', 'checkpointer', 'autovacuum launcher')
+"""
 _OTHER_WAL: Final = "SELECT pg_logical_emit_message(false, 'nobody', repeat('x', 1000))"
 
 
 def test_a_new_shape_gets_what_commits_after_a_crash_that_lost_wal(rig: CaptureRig) -> None:
     """A shape starts after WAL that is flushed: what was not is gone, and other commits get its LSNs."""
-    rig.server.execute("CREATE TABLE other (note text)", "ALTER SYSTEM SET wal_writer_delay = '10 s'")
-    rig.server.execute("SELECT pg_reload_conf()")
+    rig.server.execute("CREATE TABLE other (note text)")
     capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
+    for (pid,) in rig.server.execute(_FLUSHERS):
+        os.kill(int(pid), signal.SIGSTOP)
     rig.server.execute(
         "SET synchronous_commit = off; INSERT INTO other SELECT repeat('x', 100) FROM generate_series(1, 2000)"
     )
