@@ -23,7 +23,6 @@ from flushtracker.kafka.flush_notifier import FlushNotifier
 from flushtracker.kafka.group_offsets import GroupOffsets
 from flushtracker.kafka.transactions import TransactionalProducer
 from flushtracker.process.clock import now_ms
-from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.sinks.debezium_records import SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
 from flushtracker.sinks.job.feed_config import FeedConfig, SinkTopic
@@ -155,10 +154,11 @@ class SinkFeeder:
             self._registry.records_of(source, shape_id)
         except ConfigError as error:
             return str(error)
-        return self._reason_against_topic(topic.name, source, entry.definition)
+        return self._reason_against_topic(topic.name, entry)
 
-    def _reason_against_topic(self, topic: str, source: str, definition: ShapeDefinition) -> str | None:
+    def _reason_against_topic(self, topic: str, entry: ShapeEntry) -> str | None:
         """Rows that a topic has already may have been deleted since, and no record says so."""
+        source, definition = entry.source, entry.definition
         if (before := self._written.get(topic, source)) != source:
             return f"its topic has rows of source {before}: give it another one"
         stored = self._stored.get((source, definition.id))
