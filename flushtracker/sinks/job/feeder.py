@@ -69,7 +69,7 @@ class SinkFeeder:
         self._notifier = FlushNotifier(kafka, writer=config.writer)
         self._feeds: dict[Shape, ShapeFeed] = {}
         self._held = HeldEvents()
-        self._ignored: set[tuple[str, str, int]] = set()
+        self._ignored: set[tuple[str, str, int, str | None]] = set()
         self._changed: dict[Shape, ShapeFeed] = {}
         self._log, self.live = FeedLog(), LiveSinkStatus()
         self._changes = ChangesReader(kafka, kafka.topics.shape_changes, positions)
@@ -117,7 +117,7 @@ class SinkFeeder:
         topic = config.topics.get(definition.id)
         reason = self._reason_to_ignore(entry, topic)
         if topic is None or reason is not None:
-            identity = (*shape, definition.incarnation)
+            identity = (*shape, definition.incarnation, reason)
             if identity not in self._ignored:
                 self._ignored.add(identity)
                 logger.error(
