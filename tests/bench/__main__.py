@@ -22,6 +22,7 @@ from tests.bench import (
     on_demand,
     reads,
     serving,
+    sink,
     store,
     store_requests,
     throughput,
@@ -54,6 +55,7 @@ LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "loop_memory": loop_memory.tables,
     "memory": memory.tables,
     "on_demand": on_demand.tables,
+    "sink": sink.tables,
     "store": store.tables,
     "store_requests": store_requests.tables,
 }
