@@ -29,6 +29,7 @@ from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.processes import run_to_end
 from tests.support.sample_registry import _NOW, _TYPES, register, shape_entry, table_entry, taken, wanted_entry
+from tests.support.seeds import seeds
 from tests.support.shape_log_rows import SOURCE, RandomLog, append, commit, item, snapshot_rows
 
 ROOT: Final = Path(__file__).parents[3]
@@ -84,7 +85,7 @@ def test_state_at_an_offset_has_whole_transactions_only(log: str) -> None:
     assert list(found.values()) == [([], None), first, first, first, last]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(2, 4))
 def test_random_logs_fold_as_a_naive_reader_does(log: str, seed: int) -> None:
     """At every transaction and at the end; the log's tail is a transaction without its end."""
     made, draw = RandomLog(seed), random.Random(seed)  # noqa: S311  reproducible
