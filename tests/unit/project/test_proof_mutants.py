@@ -37,7 +37,7 @@ from tests.unit.serve import test_serve_ahead
 from tests.unit.shape_log import test_difference_orders, test_due_shapes, test_snapshot_reader
 from tests.unit.shape_log.test_difference_orders import log  # noqa: F401  a fixture, which pytest must find here
 
-_HANGS_S: Final = 15.0
+_HANGS_S: Final = 5.0
 """After which a story of clients has found that one waits for ever."""
 
 Mutant = tuple[Callable[..., Any], str, str, Callable[..., None]]
