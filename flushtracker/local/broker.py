@@ -121,7 +121,7 @@ class LocalBroker(LocalServer):
         """
         if self._process is not None:
             return
-        java = java_command(self._jars, self._heap_mb)
+        java = java_command(self._jars.paths(), self._heap_mb)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if not self._config.exists():
@@ -189,15 +189,12 @@ class LocalBroker(LocalServer):
         return int(found[1]), int(found[2])
 
 
-def java_command(jars: JarSet, heap_mb: int) -> list[str]:
+def java_command(jars: Sequence[Path], heap_mb: int) -> list[str]:
     """Return the command that starts a program of Kafka, without the program's name; uses the class archive if there is
-    one.
-
-    Raises:
-        ConfigError: there is no Java or no jar.
+    one. Raises ``ConfigError`` if there is no Java.
     """
-    paths, java = jars.paths(), check_java()
+    java = check_java()
     options = [f"-Xmx{heap_mb}m", *_JVM_OPTIONS, *shlex.split(os.environ.get("KAFKA_OPTS", ""))]
-    options += shlex.split(use_archive(broker_archive(paths, java)))
+    options += shlex.split(use_archive(broker_archive(jars, java)))
     # An archive is valid only for the same jars in the same order.
-    return [str(java.launcher), *options, "-cp", os.pathsep.join(map(str, paths))]
+    return [str(java.launcher), *options, "-cp", os.pathsep.join(map(str, jars))]

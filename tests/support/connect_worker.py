@@ -15,7 +15,7 @@ from typing import Any, Final
 from flushtracker.errors import BrokerError
 from flushtracker.jvm.ivy_jars import JarSet
 from flushtracker.jvm.jars import BROKER_JARS
-from flushtracker.jvm.java import check_java
+from flushtracker.local.broker import java_command
 from flushtracker.local.free_ports import HOST, free_port
 from flushtracker.local.local_server import LocalServer
 from tests.support.waiting import wait_until
@@ -28,7 +28,6 @@ CONNECT_JARS: Final = JarSet(
     folder="connect/",
 )
 DEADLINE_S: Final = 120
-_LOGGER: Final = "-Dorg.slf4j.simpleLogger"
 # What a killed worker held is free after a session, and what a sink has stored is committed every second.
 _SETTINGS: Final = {
     "plugin.discovery": "service_load",
@@ -72,11 +71,9 @@ class ConnectWorker(LocalServer):
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / "connect.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
-        classpath = os.pathsep.join(map(str, [*CONNECT_JARS.paths(), *BROKER_JARS.paths()]))
-        options = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"{_LOGGER}.showDateTime=true"]
-        options += [f"{_LOGGER}.log.org.apache.kafka.common.config.AbstractConfig=warn", "-cp", classpath]
+        java = java_command([*CONNECT_JARS.paths(), *BROKER_JARS.paths()], heap_mb=400)
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        process = self._run([str(check_java().launcher), *options, main, str(file)], signal.SIGKILL)
+        process = self._run([*java, "-XX:TieredStopAtLevel=1", main, str(file)], signal.SIGKILL)
 
         def answers() -> bool:
             if process.poll() is not None:

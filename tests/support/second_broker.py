@@ -15,26 +15,13 @@ from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.waiting import wait_until
 
 NODE_ID: Final = 2
-_SETTINGS: Final = """\
-process.roles=broker
-node.id={node_id}
-listeners=CLIENTS://127.0.0.1:{port}
-advertised.listeners=CLIENTS://127.0.0.1:{port}
-listener.security.protocol.map=CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT
-inter.broker.listener.name=CLIENTS
-controller.listener.names=CONTROLLER
-controller.quorum.bootstrap.servers={controller}
-log.dirs={folder}/data
-broker.heartbeat.interval.ms=300
-broker.session.timeout.ms=2000
-"""
 
 
 @contextmanager
 def second_broker(first: LocalBroker, folder: Path, node_id: int = NODE_ID) -> Iterator[GuardedProcess]:
     """A broker beside the running one, or one that ran in this folder again; its cluster forgets it when it ends."""
     config, log = folder / "server.properties", folder / "broker.log"
-    java = java_command(BROKER_JARS, heap_mb=256)
+    java = java_command(BROKER_JARS.paths(), heap_mb=256)
     if not config.exists():
         _format(first, config, node_id, java)
     begin = log.stat().st_size if log.exists() else 0
@@ -48,13 +35,13 @@ def second_broker(first: LocalBroker, folder: Path, node_id: int = NODE_ID) -> I
 
 def _format(first: LocalBroker, config: Path, node_id: int, java: list[str]) -> None:
     config.parent.mkdir()
-    properties = first._config.read_text()
-    controller = re.search(r"^controller.quorum.bootstrap.servers=(.*)$", properties, re.M)
+    listener = f"CLIENTS://127.0.0.1:{free_port()}"
+    settings = dict(line.split("=", 1) for line in first._config.read_text().splitlines())
+    settings |= {"process.roles": "broker", "node.id": str(node_id), "log.dirs": str(config.parent / "data")}
+    settings |= {"listeners": listener, "advertised.listeners": listener}
+    config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     cluster = re.search(r"^cluster.id=(.*)$", (first._config.parent / "data" / "meta.properties").read_text(), re.M)
-    assert controller
     assert cluster
-    own = {"node_id": node_id, "port": free_port(), "controller": controller[1], "folder": config.parent}
-    config.write_text(_SETTINGS.format(**own))
     subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", "-t", cluster[1], "-c", str(config)],
         check=True,
