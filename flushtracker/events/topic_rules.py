@@ -15,6 +15,8 @@ from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPE
 
 MAX_EVENT_BYTES: Final = 64 << 20
 """The maximum and default of ``max_event_bytes``, for rows of many megabytes. librdkafka's defaults can read it."""
+FRAME_BYTES: Final = 4_096
+"""Allowance in a record of ``max_event_bytes`` for all but its value: the key, the headers and Kafka's framing."""
 
 ROLES: Final = (FRAGMENTS, FLUSHES, SHAPES, SHAPE_CHANGES)
 SNAPSHOT_ROLES: Final = (SNAPSHOTS, SNAPSHOTS_TAKEN)

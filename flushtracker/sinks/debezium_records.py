@@ -21,7 +21,7 @@ from msgspec.json import encode
 from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.events.snapshot_events import SnapshotRow
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.events.topic_rules import MAX_EVENT_BYTES
+from flushtracker.events.topic_rules import FRAME_BYTES, MAX_EVENT_BYTES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape_schema import shape_columns, shape_key
 from flushtracker.shapes.table_binding import TableBinding
@@ -33,9 +33,6 @@ from flushtracker.wal.log_offset import LogOffset
 
 OFFSET_HEADER: Final = "flushtracker.offset"
 """The header with the offset of a change, as JSON."""
-
-_FRAME_BYTES: Final = 4_096
-"""Allowance for the record's header and Kafka's framing."""
 
 _ISO_ZONE: Final = "Z"
 _OPERATIONS: Final = {"insert": "c", "update": "u", "delete": "d"}
@@ -94,7 +91,7 @@ class DebeziumRecords:
         self._source = {"version": "flushtracker", "connector": "postgresql", "name": name}
         self._database, (self._schema, self._table) = database, definition.table
         prefix = ".".join((name, *definition.table))
-        self._most_bytes = most_bytes - _FRAME_BYTES
+        self._most_bytes = most_bytes - FRAME_BYTES
         self._key_schema = key_schema(prefix, self._key, columns) if has_schemas else None
         self._envelope_schema = envelope_schema(prefix, self._key, columns) if has_schemas else None
 

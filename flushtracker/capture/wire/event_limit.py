@@ -15,6 +15,7 @@ from flushtracker.events.event_size import max_event_bytes
 from flushtracker.events.fragment_sequencer import shape_changes
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.events.structs import MAX_BIGINT
+from flushtracker.events.topic_rules import FRAME_BYTES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.table_binding import TableBinding, dotted
@@ -23,9 +24,6 @@ from flushtracker.wal.changes import Change, LogItem, TransactionFragment, chang
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.value import value
-
-_KEY_BYTES: Final = 4_096
-"""Allowance for the record's key and Kafka's framing."""
 
 _ITEMS_FOR_CHANGES: Final = 8
 """Bytes of items in memory per byte of changes; a lower limit would make many small events."""
@@ -43,7 +41,7 @@ class EventLimit:
 
     @property
     def max_event_bytes(self) -> int:
-        return self.max_record_bytes - _KEY_BYTES
+        return self.max_record_bytes - FRAME_BYTES
 
     @property
     def max_items_bytes(self) -> int:
