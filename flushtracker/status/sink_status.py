@@ -14,7 +14,11 @@ class SinkGroup(StatusObject, frozen=True):
     ] = 0
     holds_since_ms: Annotated[
         Natural | None,
-        age("sink_group_holds_seconds", "since when it has held the shape without a commit; `null` if it does not"),
+        age(
+            "sink_group_holds_seconds",
+            "when it last committed, or began to hold the shape; `null` if it does not hold it",
+            "for how long it has held the shape without a commit; 0 if it does not hold it",
+        ),
     ] = None
     lost_partitions: Annotated[
         Natural,

@@ -9,13 +9,13 @@ from flushtracker.status.sink_status import SinkGroup, SinkShape, SinkStatus
 
 
 class LiveSinkStatus:
-    """The loop tells it what has happened."""
+    """The loop reports to it."""
 
     def __init__(self) -> None:
         at_ms = now_ms()
         self._last = SinkStatus(at_ms, at_ms)
         self._held: dict[str, dict[str, tuple[dict[int, int], int]]] = {}
-        """By topic and group: what a group that holds the shape has committed, and since when nothing else."""
+        """By topic and group, for a group that holds the shape: its committed positions, and when they last changed."""
 
     def read(self) -> SinkStatus:
         return replace(self._last, at_ms=now_ms())
