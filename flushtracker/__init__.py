@@ -1,8 +1,8 @@
 """The largest LSN that a PostgreSQL replication slot may confirm while many writers flush at their own pace.
 
 The names below are public: the tracker itself, what a writer of shapes needs (docs/writers.md), and the readers of
-shape logs. Each is imported on first use, so that a program needs only the packages for the names that it uses: numpy
-for the trackers of many shapes at once (``ShapeGroup``, ``FragmentChain``), confluent-kafka for ``FlushNotifier``.
+shape logs. Each is imported on first use, so a program needs only the packages for the names that it uses. Trackers of
+many shapes at once (``ShapeGroup``, ``FragmentChain``) need numpy, and ``FlushNotifier`` needs confluent-kafka.
 """
 
 from importlib import import_module

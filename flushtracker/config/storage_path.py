@@ -65,7 +65,7 @@ def is_inside(inner: Place, outer: Place) -> bool:
 def nested_path(paths: Mapping[str, str]) -> tuple[str, str] | None:
     """The name of the first path that is equal to one before, inside it, or around it, and which; or that is none.
 
-    Two streams in one folder would read each other's events, compaction deletes files in a table's folder that are not
+    Two streams in one folder would read each other's events. Compaction deletes files in a table's folder that are not
     part of it, and ``--recover`` moves the checkpoint's folder with everything in it.
 
     >>> nested_path({"acks": "data/acks", "log": "data/log", "checkpoint": "data/acks/x"})

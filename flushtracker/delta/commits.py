@@ -4,10 +4,10 @@ Adding a version fails if the version exists: on a disk deltalake links the comm
 uses a conditional write. Spark's own log store checks first and then renames, which replaces a commit that another
 process has made in between. So Spark commits nothing.
 
-deltalake never syncs. On a local disk, the files that a commit names are synced before the commit, and the commit and
-its directory entry after it, along with the earlier commits of others. So once a commit has returned, its version, its
-rows and all earlier versions survive a power failure. A checkpoint is synced before the commits that it replaces are
-deleted. An object store acknowledges a write when it is durable.
+deltalake never syncs. On a local disk, the files that a commit names are synced before the commit. The commit and its
+directory entry are synced after it, along with the earlier commits of others. So once a commit has returned, its
+version, its rows and all earlier versions survive a power failure. A checkpoint is synced before the commits that it
+replaces are deleted. An object store acknowledges a write when it is durable.
 
 On a network file system such as NFS, closing a file sends it to the server, and links are created there.
 

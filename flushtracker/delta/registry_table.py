@@ -7,7 +7,7 @@ deleted by :meth:`RegistryTable.fold`.
 Entries of tables and sources do not show which of two is later. So only the writer that started last may append
 (:mod:`flushtracker.delta.fence`): a replaced one may still have older entries, and its clock may be ahead.
 
-Once the table has the end of a shape, or its next incarnation, rows without it are ignored, wherever they are: a writer
+Once the table has the end of a shape, or its next incarnation, rows without it are ignored, wherever they are. A writer
 that lost its checkpoint rereads old entries, and a replaced one may append late.
 """
 

@@ -1,6 +1,6 @@
 """Shared code for Delta tables: SQL queries, storage errors on one line, and retries.
 
-Rows are read by the query engine of the deltalake package, not through a pyarrow dataset: a dataset calls back into
+Rows are read by the query engine of the deltalake package, not through a pyarrow dataset. A dataset calls back into
 Python from its own threads, and a program that exits at that moment aborts. On a busy machine, 12 of 200 programs that
 read three rows and exited aborted; with the query engine none did.
 """

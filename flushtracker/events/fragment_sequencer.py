@@ -39,9 +39,9 @@ class SequencedFragment:
 class FragmentSequencer:
     """One source's chain, starting at ``confirmed_lsn``, the slot's ``confirmed_flush_lsn``.
 
-    Its state is the offset that the next fragment follows, the end of each shape's last event (until :meth:`forget`),
-    and the shapes of the open transaction that no event has named yet. Create a new sequencer after a reconnect,
-    because the server resends from the confirmed LSN.
+    Its state is the offset that the next fragment follows, and the end of each shape's last event (until
+    :meth:`forget`). It also has the shapes of the open transaction that no event has named yet. Create a new sequencer
+    after a reconnect, because the server resends from the confirmed LSN.
 
     Metadata events have at most ``max_event_bytes``.
     """

@@ -1,9 +1,9 @@
 """The streams' topics, and the settings that each needs, so that Kafka never removes unread records. No Kafka here.
 
-Fragments, shape changes and the rows of snapshots are read once, in order, and every record counts: their topics keep
+Fragments, shape changes and the rows of snapshots are read once, in order, and every record counts. Their topics keep
 all records for longer than the longest stall to survive, and accept the largest possible record. In the topics of
-flushes, of the registry and of the snapshots taken, only the last record of each key counts, but permanently:
-compaction keeps exactly that, and deletion by age would lose it. All records have the broker's time. A producer's clock
+flushes, of the registry and of the snapshots taken, only the last record of each key counts, but permanently.
+Compaction keeps exactly that, and deletion by age would lose it. All records have the broker's time. A producer's clock
 may be wrong: its time could be older than the retention, newer than a broker accepts, or one that Spark cannot read.
 """
 

@@ -97,8 +97,8 @@ class TopicTail:
         Call it when nothing has been left to read, or too much.
 
         Raises:
-            BrokerError: as :meth:`begin`; or reading is to begin again, because the number of partitions has changed,
-                or the records that were there at the previous look have not all been returned yet.
+            BrokerError: as :meth:`begin`; or reading must begin again, because the number of partitions has changed, or
+                some records of the previous look have not been returned yet.
         """
         if self._now_s() - self._checked_s < _CHECK_S:
             return

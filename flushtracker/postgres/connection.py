@@ -3,8 +3,8 @@
 Options are libpq's own keywords (host, port, dbname, user, sslmode, passfile, …) and are passed through; libpq itself
 reads PGPASSFILE and its other environment variables. Messages show only the values of host, port and dbname.
 
-Every connection has the same session settings, whatever the database, the role, the options and the environment say:
-they determine how the server writes values as text, even in the replication stream, and shapes compare and store those
+Every connection has the same session settings, whatever the database, the role, the options and the environment say.
+They determine how the server writes values as text, even in the replication stream, and shapes compare and store those
 texts. Names in statements refer to PostgreSQL's own functions, operators, types and tables, never to objects that
 another role has created with the same names. Users' tables are always schema-qualified.
 """

@@ -11,9 +11,9 @@ publication. Any other publication is only read, never altered.
   without a replica identity, :meth:`Publication.publish` returns the statement that an administrator must run.
 - A table is removed when no shape needs it, and only if this role could add it again.
 - Only the process that reads the slot may remove tables. A process that has lost the slot without noticing must not do
-  so after another one has added shapes. So each of them first writes the comment, which locks the publication:
-  :meth:`Publication.hold` waits for an earlier process that is altering it, whose later attempts find that its stream
-  no longer holds the slot. Only an owner can hold that lock; any role could hold an advisory lock.
+  so after another one has added shapes. So each of them first writes the comment, which locks the publication.
+  :meth:`Publication.hold` waits for an earlier process that is altering it. Later attempts of that process find that
+  its stream no longer holds the slot. Only an owner can hold that lock; any role could hold an advisory lock.
 """
 
 import logging

@@ -153,7 +153,7 @@ class ServerTables:
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         """The OIDs of a table's partitioned ancestors, once transaction ``xid`` is visible.
 
-        The stream may be ahead of the catalog: a commit that waits for a synchronous standby is already in the WAL and
+        The stream may be ahead of the catalog. A commit that waits for a synchronous standby is already in the WAL and
         sent, while the catalog still shows the previous state.
 
         Raises:

@@ -1,14 +1,14 @@
 """The seal of an upgrade: a second slot on the old server, which only pg_upgrade can bring to the new one.
 
-pg_upgrade recreates the slots of the old cluster at the end of the new one's WAL, before anyone can write there, and
-only if nothing has committed on the old one past each slot's confirmed position. So a slot kept by it misses nothing.
-But a slot does not show who created it, and one created on the new server later misses everything written before.
-Nothing else creates the seal: its name has the old server's system identifier. It is a copy of the slot at a moment
-when everything was confirmed.
+pg_upgrade recreates the slots of the old cluster at the end of the new one's WAL, before anyone can write there. It
+does so only if nothing has committed on the old one past each slot's confirmed position. So a slot kept by it misses
+nothing. But a slot does not show who created it, and one created on the new server later misses everything written
+before. Nothing else creates the seal: its name has the old server's system identifier. It is a copy of the slot at a
+moment when everything was confirmed.
 
 The name also has a single-use token. The source's registry entry has the same token until the old server is captured
-again: a seal with another token is from a server whose later changes were published elsewhere, for example from the
-server that this one is a copy of.
+again. A seal with another token is from a server whose later changes were published elsewhere, for example from this
+server's original.
 
 An old seal does no harm: while it exists, pg_upgrade refuses if anything has committed since it was created.
 """

@@ -14,8 +14,8 @@ def end_process(exit_code: int) -> NoReturn:
     """End this process as Python does, but without finalizing the interpreter.
 
     Threads of pyarrow and deltalake may release a Python object long after the call that created it. During
-    finalization, Python before 3.14 ends such a thread in the middle of C++ or Rust, which aborts the process (exit
-    code 134 or 139) although the program has finished its work.
+    finalization, Python before 3.14 ends such a thread in the middle of C++ or Rust. That aborts the process (exit code
+    134 or 139), although the program has finished its work.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

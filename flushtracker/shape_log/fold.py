@@ -1,6 +1,6 @@
 """Folding a shape's log: the shape's rows after some of the log's items.
 
-An insert sets a row, an update sets the columns that it names, a delete removes a row, and a truncate removes all rows,
+An insert sets a row, an update sets the columns that it names, and a delete removes a row. A truncate removes all rows,
 or those of one partition, whose keys begin with the item's key. The items come in offset order. Values are PostgreSQL's
 text. A column missing from a row is unknown: an unchanged TOAST column whose value no item has.
 """

@@ -2,7 +2,7 @@
 
 The **horizon** is the shape's last transaction older than the history to keep, as are all before it, by the clock of
 the job that wrote them. A fold replaces the log up to the horizon by the rows that the shape had there
-(:mod:`flushtracker.shape_log.shape_snapshot`). The horizon's own ``commit`` row stays: a writer continues at the end of
+(:mod:`flushtracker.shape_log.shape_snapshot`). The horizon's own ``commit`` row stays. A writer continues at the end of
 the log, and a reader that is behind the horizon recognizes a transaction that it has not read.
 
 A fold rewrites the rows that it keeps, so it must drop at least as many as it writes. Then each appended row costs at

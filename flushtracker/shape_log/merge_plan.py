@@ -3,8 +3,8 @@
 An appended file has rows of many shapes. A merge sorts some files by shape into a **run**: a set of files with disjoint
 ranges of shapes. Reading a shape then opens one file of each run, and all unsorted files.
 
-A merge takes the waiting appended files, as many as fit in memory, and then runs, smallest first, as long as the next
-run is at most 1.5 times as large as everything taken so far. So a row's run grows by at least two thirds with each
+A merge takes the waiting appended files, as many as fit in memory. Then it takes runs, smallest first, as long as the
+next run is at most 1.5 times as large as everything taken so far. So a row's run grows by at least two thirds with each
 merge, and few runs remain besides large ones. (With a factor of 1, two runs of nearly the same size often remained.) A
 run that has reached ``sealed_bytes`` is never merged again: each of its files is then a small part of it. So each byte
 is rewritten a bounded number of times, about 5 in practice, however large the log becomes.

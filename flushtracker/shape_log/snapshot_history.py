@@ -51,7 +51,7 @@ class SnapshotHistory:
         """The last snapshot from which the rows at ``at`` can be read, and where the next incarnation starts.
 
         The second value is ``None`` if no incarnation follows. Between the snapshot's last transaction and that start
-        the rows are unknown. Only a snapshot of the very next incarnation says where the previous one ends: an
+        the rows are unknown. Only a snapshot of the very next incarnation says where the previous one ends. An
         incarnation may have transactions but no snapshot, nor a mark if a snapshot of a later one was appended before
         them.
         """

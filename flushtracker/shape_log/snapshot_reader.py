@@ -5,8 +5,8 @@ processed the latest attempt.
 
 - Event 0 of a later attempt is *first*: the rows of the previous attempt are deleted, unless it is complete.
 - The event that the cursor expects is *next*, and its rows are stored.
-- Any other is *ignored*: a duplicate; one of an earlier attempt, from a program that had hung; or one whose
-  predecessors retention has deleted, so that the attempt can no longer complete.
+- Any other is *ignored*: a duplicate, or one of an earlier attempt, from a program that had hung. So is one whose
+  predecessors retention has deleted: its attempt can no longer complete.
 
 An attempt is complete once its last event is processed. Only then do its rows, with all changes that it does not
 contain, in order, give the shape's rows. The rows of the previous complete attempt are then deleted.

@@ -111,7 +111,7 @@ class EventRouter:
     def columns_read(self, table: TableKey) -> frozenset[str] | None:
         """The columns of ``table`` that shapes read, except those of its own key; ``None`` for all.
 
-        No other values are needed. A shape that is added later gets nothing of the open transaction, so a row needs the
+        No other values are needed. A shape that is added later gets nothing of the open transaction. So a row needs the
         columns that were read when its transaction began, or when its relation was described in it.
         """
         return self._tables.columns_read(table)

@@ -17,10 +17,10 @@ truncate      no key, no value; of a partition, if keys      the same
 unchanged TOAST columns. A column whose old value is unknown counts as changed. ``old_value`` says which these are: it
 has the key only if the old row has the replica identity alone, and then all of that, because an update keeps the key.
 
-An update that changes the key is a delete at ``(tx, op)`` and an insert at ``(tx, op + 1)``, because a log by key
-cannot express that a row has moved. The insert's unchanged TOAST columns are filled in from the old row if that is
-known. If it is not (the table is not ``REPLICA IDENTITY FULL``), the insert would lack them permanently, so it is an
-error that ends the shape. The same applies to an update that moves a row into the shape.
+An update of the key is a delete at ``(tx, op)`` and an insert at ``(tx, op + 1)``, because a log by key cannot express
+that a row has moved. The insert's unchanged TOAST columns are filled in from the old row if that is known. If it is not
+(the table is not ``REPLICA IDENTITY FULL``), the insert would lack them permanently, so it is an error that ends the
+shape. The same applies to an update that moves a row into the shape.
 
 The items of a change are built once for all shapes of the same form
 (:attr:`~flushtracker.shapes.shape.BoundShape.item_form`), which share them.

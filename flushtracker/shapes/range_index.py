@@ -1,9 +1,9 @@
 """``RangeIndex``: finds the items whose range contains a value, without testing the others.
 
 Items are kept in *runs*. A run is sorted by the lower end of its ranges, so one binary search finds those that start at
-or before the value: a first part of the run. Above them is a tree of the greatest upper ends of 2, 4, 8, … neighbors,
-in which a search descends only where some range ends at or after the value. So a search of a run takes O(log n + m log
-n) steps for m items found, whether ranges overlap or not.
+or before the value: a first part of the run. Above them is a tree of the greatest upper ends of 2, 4, 8, … neighbors. A
+search descends in it only where some range ends at or after the value. So a search of a run takes O(log n + m log n)
+steps for m items found, whether ranges overlap or not.
 
 A run's order is never changed. New items are collected in a short list, which is scanned; when it is long enough, it
 becomes a run, merged with all earlier runs that are not much longer. So a million items added at once are sorted once,

@@ -3,11 +3,11 @@
 A :class:`Shape` is a definition; a :class:`BoundShape` is that definition bound to one relation. An altered table is a
 new relation, and so is a partition: the shape is bound to each layout, and refused where it cannot be kept.
 
-An update is judged by its old row and its new row: if both are in the shape, it is an update; if only the new row is,
+An update is judged by its old row and its new row. If both are in the shape, it is an update; if only the new row is,
 an insert; if only the old row is, a delete. That requires the old row. The server sends its replica identity: the whole
 row under FULL, else the key. Without a replica identity the server allows no updates or deletes, so no old row is
-needed. If a relation's identity lacks a column that the shape must know of old rows, as in a new partition, its inserts
-are still routed; its first update or delete is refused.
+needed. A relation's identity, as that of a new partition, may lack a column of old rows that the shape needs. Then its
+inserts are still routed, and its first update or delete is refused.
 
 A partition's changes count as changes of its parent table, except TRUNCATE
 (:mod:`~flushtracker.shapes.routed_transaction`).

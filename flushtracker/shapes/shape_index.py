@@ -14,7 +14,7 @@ and every row finds it.
 The index only narrows the choice; the shape's condition decides. It never omits a shape that a change affects:
 
 - A shape is indexed under the values that its condition compares, not under their text: as numbers, 1, 01 and 1.0 are
-  equal (:mod:`~flushtracker.shapes.where.required_values`), and a range is one of these values, in their order
+  equal (:mod:`~flushtracker.shapes.where.required_values`). A range is one of these values, in their order
   (:mod:`~flushtracker.shapes.where.required_ranges`).
 - An update is looked up by its old row and by its new row.
 - A row that lacks a column, or whose value cannot be parsed, finds every shape: their conditions report the error.

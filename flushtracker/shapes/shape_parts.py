@@ -1,10 +1,10 @@
 """``parts_of``: a shape with subqueries as one part for each of its tables, each a plain definition.
 
-A shape whose ``where`` has subqueries depends on several tables, and its log has rows of all of them: those of its own
-table that satisfy the rest of its condition, and those of each other table that satisfy a subquery's condition
-(:mod:`~flushtracker.shapes.where.subqueries`). Each part is routed, bound and copied like a separate shape. There is
-one part per table, even if several subqueries and the shape itself read it: the part then has the rows that any of them
-needs, with the columns that any of them reads.
+A shape whose ``where`` has subqueries depends on several tables, and its log has rows of all of them. These are the
+rows of its own table that satisfy the rest of its condition, and the rows of each other table that satisfy a subquery's
+condition (:mod:`~flushtracker.shapes.where.subqueries`). Each part is routed, bound and copied like a separate shape.
+There is one part per table, even if several subqueries and the shape itself read it. It has the rows and columns that
+any of them needs.
 
 Which of the rows the shape has at an offset is decided where its log is folded
 (:mod:`~flushtracker.shapes.where.joined_condition`).

@@ -1,10 +1,10 @@
 """``TableBinding``: a table's description when its shapes were bound to it, and which changes to it end a shape.
 
-The stream shows a table's columns, but not everything that a schema change does to its rows: a column that is added
-with a default fills old rows, ``ALTER TYPE … USING`` rewrites them, a partition may be attached with rows in it, and
-none of that is sent. So capture records a description of each table from the catalog, and compares it with the current
-one. A shape survives a difference only if folding its changes still equals its query; otherwise it ends, and the reason
-says what happened to which table or column.
+The stream shows a table's columns, but not every effect of a schema change on its rows. A new column with a default
+fills old rows, ``ALTER TYPE … USING`` rewrites them, and a partition may be attached with rows. None of that is sent.
+So capture records a description of each table from the catalog, and compares it with the current one. A shape survives
+a difference only if folding its changes still equals its query; otherwise it ends, and the reason says what happened to
+which table or column.
 
 Catalog rows carry the transaction that wrote them. A column whose row has another one was altered in between, even if
 it looks the same.

@@ -1,7 +1,7 @@
 """``GroupProgress``: how far a shape is durable that consumer groups read from a topic.
 
-The state is a list of **marks**, one for each commit to the topic that is not wholly read: the shape's offset up to
-which everything was produced, and for each partition the **span** of the records since the mark before.
+The state is a list of **marks**, one for each commit to the topic that is not wholly read. A mark has the shape's
+offset up to which everything was produced, and for each partition the **span** of the records since the mark before.
 For each group there are the **counted** positions: the greatest that it has committed in each partition. A mark is
 flushed once every group has counted past the ends of its spans, and all marks before it are flushed. So a partition
 without records holds nothing back, and a mark without records none at all.
@@ -11,13 +11,13 @@ after a rebalance or a reset, no flush is taken back: the sink was durable when 
 stays where it was counted, and one that has committed nothing holds the first mark. A position past the end of the
 topic does not count, because no reader can have it.
 
-**A commit proves nothing of records that are gone.** If the log of a partition begins past the next record that a
-group has to read, then retention has deleted it: its reader continues after it, and what it commits there looks like
-progress. So nothing more is counted in that partition, and the :class:`RecordLoss` is an error. It follows from the
-state and any later look, so it needs no state of its own, provided that the beginnings are read *before* the commits
-are, and the positions of the *previous* look are compared: a group that passes many records between two looks, while
-retention deletes them, is reported as well, because nobody can tell. A topic that ends before what was produced has
-lost it, or is another one of the same name, where a counted position means nothing: that ends all progress.
+**A commit proves nothing about deleted records.** If a partition begins past a group's next record, retention has
+deleted that record. The group's reader continues after it, and its commits there look like progress. So nothing more is
+counted in that partition, and the :class:`RecordLoss` is an error. It follows from the state and any later look, so it
+needs no state of its own. For that, the beginnings are read *before* the commits, and compared with the positions of
+the *previous* look. A group that passes many records between two looks, while retention deletes them, is reported as
+well. A topic that ends before what was produced has lost it, or is another one of the same name, where a counted
+position means nothing: that ends all progress.
 
 At most ``most_marks`` are kept: neighbours are merged, by which a shape is flushed later, never earlier.
 

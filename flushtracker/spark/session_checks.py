@@ -39,8 +39,8 @@ def require_versions(session: SparkSession) -> None:
     """Check the versions that actually run; on a cluster, the cluster's.
 
     Raises:
-        ConfigError: it is a session of Spark Connect, a driver in cluster mode, a Spark that this release has no jars
-            for, one without Delta, or one with the Delta of another Spark.
+        ConfigError: it is a session of Spark Connect, a driver in cluster mode, or a Spark without jars in this
+            release, without Delta, or with the Delta of another Spark.
     """
     if not isinstance(session, SparkSession):
         raise ConfigError(f"pyspark has connected to a remote Spark: {_NO_CONNECT}")

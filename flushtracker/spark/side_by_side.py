@@ -1,7 +1,7 @@
 """Several jobs as one: the queries of one Spark application, which takes one JVM.
 
-Each has a session of its own, so that none sees the settings of another, and a thread whose tasks get their share of
-the cores, however many tasks another one has.
+Each has a session of its own, so that none sees the settings of another. Each has a thread whose tasks get their share
+of the cores, however many tasks another one has.
 """
 
 from collections.abc import Collection, Mapping

@@ -55,9 +55,9 @@ class TxnStore:
         """Take out all transactions of some of the shapes ``indexes``, which are sorted; ``heads`` summarizes those of
         each.
 
-        A shape is taken if ``whole`` marks it, if it could exceed ``most`` with the ``parts`` to be added, or if it
-        would have more than :data:`MANY` that are not packed. The others' transactions stay here; new ones are appended
-        later.
+        A shape is taken if ``whole`` marks it, or if it could exceed ``most`` with the ``parts`` to be added. So is one
+        that would have more than :data:`MANY` that are not packed. The others' transactions stay here; new ones are
+        appended later.
         """
         counts = heads[COUNT]
         is_taken = whole | (counts + parts > most) | (counts - self._packed_counts(indexes) + parts > MANY)

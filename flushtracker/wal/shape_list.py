@@ -3,8 +3,8 @@
 The list of a commit's shapes is then split into several fragments, the *list parts*. Only the last has the commit. They
 follow the transaction's operations, so their ``op_offset`` is above every operation's. Each shape is listed at its own
 ``op_offset``, which depends only on its id, in this order, and a part ends at that of its last shape. So a part that
-ends at *n* states that all of the transaction's shapes at or below *n* have been listed, wherever the list is cut,
-whatever limit a resend has, and whichever shapes were removed in between.
+ends at *n* states that all of the transaction's shapes at or below *n* have been listed. That holds wherever the list
+is cut, whatever limit a resend has, and whichever shapes were removed in between.
 """
 
 from collections.abc import Iterable

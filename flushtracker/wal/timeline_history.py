@@ -1,8 +1,8 @@
 """``TimelineHistory``: the timelines in a server's WAL, and where each one ended.
 
 A promotion begins a new timeline. Up to the *switch point* its WAL is that of the previous timeline; anything that the
-old primary wrote after it is missing. A switch point is the end of a record, so the new timeline has exactly those
-commit records of the old one that begin below it, and nothing of the new timeline commits below it.
+old primary wrote after it is missing. A switch point is the end of a record. So the new timeline has exactly those
+commit records of the old one that begin below it, and its own commits are not below it.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """``DelayedShapes``: decides which new shapes can be added now, and which are delayed.
 
-A shape is delayed while its table is not in the publication and capture may not add it; while the server may send only
-part of an open transaction's changes of its table; and while the connection may not send all of them
+A shape is delayed while its table is not in the publication and capture may not add it. It is also delayed while the
+server or the connection may send only part of an open transaction's changes of its table
 (:mod:`flushtracker.capture.shapes.incomplete_transactions`). Once it is added, all these transactions are visible to
 every snapshot, and it starts after their commits.
 """

@@ -48,8 +48,8 @@ def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> tup
     ``allow_removing`` instead of the shape, and those shapes are returned, too; otherwise none.
 
     Raises:
-        ConfigError: the shape is not defined, or not alone in its file, another one depends on it, capture would refuse
-            the files as they are, or the file cannot be changed.
+        ConfigError: the shape is not defined or not alone in its file, or another one depends on it. Or capture would
+            refuse the files as they are, or the file cannot be changed.
     """
     ids = file.shapes.ids
     path = _own_file(file.path, file.shapes, shape_id)

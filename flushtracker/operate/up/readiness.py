@@ -1,7 +1,7 @@
 """``Readiness``: whether all programs do their work, by what they report over HTTP.
 
-Everything runs once each program says that it is ready, and capture has read an ack of all that the server had written
-when the writers' job became ready: then that is written, and acknowledged.
+Everything runs once each program says that it is ready, and capture has read an ack of everything that the server had
+written when the writers' job became ready.
 """
 
 from collections.abc import Iterator, Mapping

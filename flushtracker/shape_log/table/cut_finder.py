@@ -1,8 +1,8 @@
 """``find_cut``: how to read several shapes as of one moment, the source's last cut.
 
 The order of reads matters. The cut is that of the log's open version, so everything up to the cut is in that version.
-The registry table is read after the log: it has every removal up to the cut, because the table had these before the cut
-was written, and every removal whose rows were deleted from the log.
+The registry table is read after the log. It has every removal up to the cut, because it had these before the cut was
+written, and every removal whose rows were deleted from the log.
 """
 
 from collections.abc import Sequence

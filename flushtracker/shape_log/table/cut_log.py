@@ -1,9 +1,9 @@
 """The *cut* of a source: an LSN up to which the log is complete for all of its shapes. It is stored in the log itself.
 
-It is the version of an app transaction, which only rises. It holds for each shape that is live in the registry table,
-provided that the table is read after the log and is the one that the cut was computed from, with at least the same
-rows. So the log also has the id of that table, and the time of its last row. :mod:`flushtracker.shape_log.write.cuts`
-defines what is written in which order, and :mod:`flushtracker.shape_log.table.cut_finder` how it is read.
+It is the version of an app transaction, which only rises. It holds for each shape that is live in the registry table.
+The table must be read after the log, and must be the one that the cut was computed from, with at least the same rows.
+So the log also has the id of that table, and the time of its last row. :mod:`flushtracker.shape_log.write.cuts` defines
+what is written in which order, and :mod:`flushtracker.shape_log.table.cut_finder` how it is read.
 """
 
 from collections.abc import Callable, Mapping

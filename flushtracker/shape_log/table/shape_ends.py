@@ -1,7 +1,7 @@
 """``ShapeEnds``: the ends of shapes' logs, for a reader that polls them; the cost of a poll depends on what is new.
 
 A shape is looked up once, by a query. If a follower has read up to a transaction, only the rows from there on, and the
-end of the shape's snapshot, are needed; statistics of files and row groups exclude the rest. After that, the table's
+end of the shape's snapshot, are needed. Statistics of files and row groups exclude the rest. After that, the table's
 log says which files each version added, and these are read once for all known shapes. Files added by a merge have no
 new rows. If a version does more than append transactions (a snapshot, a fold, a deletion), or cannot be read, the
 affected shapes are dropped from the cache and looked up again.

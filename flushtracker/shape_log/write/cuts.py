@@ -64,8 +64,8 @@ Ends: TypeAlias = Mapping[int, int]
 class CutInputs:
     """The inputs for cuts; each passes on its storage's errors.
 
-    ``acks`` returns the current ones by source; ``read`` how far the tables have each stream, ``None`` if unknown;
-    ``begins`` and ``ends`` where a stream begins and ends; ``gaps`` the sources with shapes that lack changes.
+    ``acks`` returns the current ones by source, and ``read`` how far the tables have each stream, ``None`` if unknown.
+    ``begins`` and ``ends`` return where a stream begins and ends, ``gaps`` the sources with shapes that lack changes.
     """
 
     acks: Callable[[], Mapping[str, int]]

@@ -1,12 +1,12 @@
 """The ``where`` of a shape: SQL in PostgreSQL's dialect, compiled into a predicate over the text of a row.
 
-A condition is true, false or unknown (``None``), as in SQL; only true matches a row. Anything that depends on
-information that capture does not have is refused, not guessed: the order of text (the column's collation), a
-timestamp without an offset compared with ``timestamptz`` (the session's time zone), every type whose operators are not
-known here. The relation describes its user types (:class:`~flushtracker.wal.changes.UserType`). A row for which
-PostgreSQL would raise an error has no outcome, and the predicate raises an error too: a division by zero, a number out
-of the range of ``double precision`` or of ``numeric``. The exception is an overflow of integers, which are computed
-exactly; a snapshot evaluates conditions that calculate here, too, and not on the server.
+A condition is true, false or unknown (``None``), as in SQL; only true matches a row. Capture refuses conditions that
+depend on information that it does not have. Examples are the order of text (the column's collation), a timestamp
+without an offset compared with ``timestamptz`` (the session's time zone), and types with unknown operators. The
+relation describes its user types (:class:`~flushtracker.wal.changes.UserType`). If PostgreSQL would raise an error for
+a row, the predicate raises one too: for a division by zero, or a number out of the range of ``double precision`` or of
+``numeric``. The exception is an overflow of integers, which are computed exactly; a snapshot evaluates conditions that
+calculate here, too, and not on the server.
 
 ``lower``, ``upper`` and ILIKE map ASCII letters as every collation does, except those of Turkish, Azeri and Lithuanian,
 which are refused. Other letters are compared only where their case makes no difference (:mod:`~.letter_case`). Text is

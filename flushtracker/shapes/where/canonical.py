@@ -1,11 +1,11 @@
 """The canonical form of a condition: equal for two conditions only if they mean the same for every row.
 
 The reverse does not hold: conditions that mean the same may have different forms. The form does not depend on spelling,
-parentheses, the order of operands of AND, OR and IN, the sides of a comparison, or, if the table is known, on how a
-literal is written: ``id = 5`` and ``'05' = id`` are the same for an integer ``id``.
+parentheses, the order of operands of AND, OR and IN, or the sides of a comparison. If the table is known, it does not
+depend on how a literal is written either: ``id = 5`` and ``'05' = id`` are the same for an integer ``id``.
 
 An IN list is an OR of comparisons only if the type that PostgreSQL chooses for the whole list compares as each of these
-would: not if there is a floating-point number, or a literal of another type.
+would. A list with a floating-point number, or a literal of another type, does not.
 
 Every rewriting here holds in three-valued logic, for NULLs as well as for values.
 """

@@ -8,7 +8,7 @@
 - everything else stays unchanged, as does the number of characters (Lithuanian adds dots, Greek removes accents).
 
 The probes are each letter on its own, letters with a mark after them, which some languages map together, and all other
-characters up to U+1FFFF, above which nothing has a case.
+characters up to U+1FFFF. Nothing above that has a case.
 """
 
 from collections.abc import Iterator

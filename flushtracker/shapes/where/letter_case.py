@@ -1,8 +1,8 @@
 """Map a text with ``lower`` or ``upper``, without knowing the collation that PostgreSQL uses.
 
 Collations agree on ASCII letters, except those of Turkish, Azeri and Lithuanian, which are refused
-(:mod:`~.case_probes`). They differ on other letters, so a text is compared only with literals without such letters:
-whatever such a letter becomes, it equals no character of the literal, and is left unchanged. The exceptions are a few
+(:mod:`~.case_probes`). They differ on other letters, so a text is compared only with literals without such letters.
+Whatever such a letter becomes, it equals no character of the literal, and is left unchanged. The exceptions are a few
 letters that may become ASCII, or several characters: İ becomes i, i with a dot, or stays. A text with one of them has
 several variants, and a condition has an outcome only if it is the same for all.
 """

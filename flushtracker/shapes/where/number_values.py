@@ -1,9 +1,9 @@
 """PostgreSQL's numbers: parsed from text, converted and computed as the server does.
 
 NaN equals itself and is greater than every number. Exact numbers are not rounded, except quotients and, as on the
-server, decimals after the 16,383rd; a ``Decimal`` keeps its decimals, because PostgreSQL derives the precision of a
+server, decimals after the 16,383rd. A ``Decimal`` keeps its decimals, because PostgreSQL derives the precision of a
 quotient from them. No operator produces a numeric longer than the server would, so none takes more than some hundredths
-of a second; only short ones are converted to ``int``, whose cost is quadratic in the digits. Parsers raise
+of a second. Only short ones are converted to ``int``, whose cost is quadratic in the digits. Parsers raise
 ``ValueError``, and calculations and conversions ``ArithmeticError``; the caller adds the table and the column.
 """
 

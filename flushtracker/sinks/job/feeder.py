@@ -1,10 +1,10 @@
 """``SinkFeeder``: the loop of ``flushtracker sink``.
 
-One transaction for each batch of events: the records of all shapes, what is stored of each shape after them, and the
+One transaction for each batch of events: the records of all shapes, the state of each shape after them, and the
 positions in ``shape_changes`` from which a next process reads. So each record is in its topic once, for readers of
-committed records, and nothing is stored elsewhere: a process that starts fences the one before, and continues from what
-is committed. An event that is held (:mod:`flushtracker.sinks.job.shape_feed`) is read again from its position, which is
-why the stored positions are never past it; all other shapes drop by their cursors what they read twice.
+committed records, and nothing is stored elsewhere. A process that starts fences the one before, and continues from the
+committed state. An event that is held (:mod:`flushtracker.sinks.job.shape_feed`) is read again from its position, so
+the stored positions are never past it. All other shapes drop repeated events by their cursors.
 
 What is notified is what all groups have committed (:mod:`flushtracker.sinks.group_progress`), of records that are
 committed themselves, because they are read by nobody before.

@@ -1,8 +1,8 @@
 """``HeldEvents``: where in ``shape_changes`` the first event of each shape is that is held, to be read again later.
 
 A partition is read again from the first of the places that are released, with all of its other shapes, which drop what
-they have. It is not read again before at least as much was new as was not, or nothing is: a shape that is held again
-and again, because its table is truncated all the time, would otherwise keep the reader from everything that is later.
+they have. It is not read again before at least as much was new as was not, or nothing is. Otherwise a shape that is
+held again and again, because its table is truncated all the time, would keep the reader from later events.
 """
 
 from collections.abc import Mapping

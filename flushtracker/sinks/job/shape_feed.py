@@ -8,8 +8,8 @@ come before it. The reader then reads it again later, from its position in ``sha
   held until every group has committed all records before it. The event is then taken up to there: the cursor may lie
   inside.
 
-A shape whose event cannot be taken, because a record would be too large or a value is not readable, is **set aside**:
-the event is held until a next process tries again, and all other shapes go on.
+If a shape's event cannot be taken, because a record would be too large or a value is not readable, the shape is **set
+aside**. The event is held until a next process tries again, and all other shapes continue.
 
 Everything here is a value; the caller publishes the records of :meth:`ShapeFeed.take` and the state after them in one
 transaction, after :meth:`ShapeFeed.place`.

@@ -1,7 +1,7 @@
 """``HttpConnection``: uvicorn's HTTP protocol, with limits for clients that are slow, many, or ahead of their answers.
 
 A connection buffers at most :data:`HEADER_BYTES` and one read of pipelined requests, and one part of an answer that its
-client is not reading, so the number of connections bounds the total.
+client is not reading. So the number of connections bounds the total.
 """
 
 import asyncio

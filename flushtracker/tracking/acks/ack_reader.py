@@ -77,7 +77,7 @@ class AckReader:
         """The current last ack of a source, durable, or ``None``; raises ``SinkError``.
 
         Reads only the table's log. Syncs the log first, because the job that wrote the ack may not have synced it yet,
-        or may have been killed before; after a power failure, the slot would be past it.
+        or may have been killed before. After a power failure, the slot would be past it.
         """
         table = self._current_table()
         if table is None:

@@ -79,7 +79,7 @@ _Frames = Iterable[pd.DataFrame]
 class GroupSettings:
     """Settings of all groups. ``last_acks`` has each source's last ack in the ack table when the job started.
 
-    Each group continues from there, or from the ack before the micro-batch, whatever its state: acknowledged
+    Each group continues from there, or from the ack before the micro-batch, whatever its state. Acknowledged
     transactions need no flush, even if resent, and the flushes of removed shapes may have been deleted. So a group
     forgets what an ack has passed, even if its own shapes are quiet.
     """

@@ -1,8 +1,8 @@
 """``Trial``: plays capture and the operator for one writer, and reports everything to a judge.
 
 The first rounds send random changes, and each ends with a kill. After them come a start without new changes, a
-transaction that stays open, snapshots that are ahead of the changes, a shape that begins again, a gap in one shape, and
-a removed shape. At the end everything must be notified and stored.
+transaction that stays open, and snapshots that are ahead of the changes. Then a shape begins again, one has a gap, and
+one is removed. At the end everything must be notified and stored.
 """
 
 import time

@@ -1,7 +1,7 @@
 """``ShapeClient``: a copy of a shape, kept by the rules of Electric's own client, version 1.5.28, and without I/O.
 
-It is stricter than that client. It refuses an answer that the client would take for a cache's outdated one, an answer
-after which it would request the same address again, and a change that its rows contradict.
+It is stricter than that client. It refuses an answer that the client would take for a cache's outdated one, or after
+which it would request the same address again. It also refuses a change that its rows contradict.
 """
 
 import json
