@@ -85,7 +85,7 @@ async def send_events(
                 lsn = await _send_page(send, Page(Body(), follower.tx), follower, is_end=True)
             else:
                 await send_part(send, _ALIVE, more=True)
-            tx, told_s = max(tx, page.tx), time.monotonic()
+            tx, told_s = max(page.tx, follower.tx), time.monotonic()
     await send_part(send, b"", more=False)
 
 

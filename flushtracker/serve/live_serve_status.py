@@ -31,7 +31,7 @@ class LiveServeStatus:
             shapes=len(poller.view.shape_ids),
             watched_shapes=poller.polled_shapes,
             connections=served.connections(),
-            waiting_clients=poller.waiting,
+            waiting_clients=served.answers.waiting,
             answers=tuple(AnswerCount(*each) for each in sorted(served.app.answered.copy().items())),
             recent_answers=recent.answers,
             recent_errors=recent.errors,

@@ -17,8 +17,10 @@ from flushtracker.serve.turns import Turns
 STEP_S: Final = 0.05
 """How long a step of a read stands back at most. Then it goes on for as long."""
 TURN_S: Final = 0.5
-"""How long a client does, before its read begins."""
+"""About how long a client does, before its read begins."""
 _AGAIN_S: Final = 0.002
+_SENT: Final = 4
+"""Turns of the event loop in which a client that a round has woken asks for a read, or an answer is sent after one."""
 _AT_ONCE: Final = 2
 """Clients that go on in one turn of the event loop: fewer than of others, who wait for the turn to end."""
 
@@ -57,9 +59,18 @@ class Precedence:
             self._late.cancel()
 
     async def turn(self) -> None:
-        """Wait until the clients of shapes are answered, and then for those who wait here, too; a few go on at once."""
+        """Wait until the clients of shapes have their reads, and then for those who wait here, too; a few go on at
+        once.
+        """
         await self._is_free.wait()
         await self._turns.wait()
+
+    async def others_answered(self) -> None:
+        """Wait until the clients of shapes are answered, also those that a round has just woken; before a read."""
+        await self._is_free.wait()
+        for _ in range(_SENT):
+            await asyncio.sleep(0)
+        await self._is_free.wait()
 
     def standing_back(self, check: Callable[[], None]) -> Callable[[], None]:
         """The ``check`` of a read, called between its steps in its thread, which first waits for the others."""

@@ -5,7 +5,7 @@ temporary storage failure has no lasting effect.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
@@ -19,6 +19,7 @@ from flushtracker.serve.joined_transactions import joined_transactions
 from flushtracker.serve.log_pages import LogPages
 from flushtracker.serve.messages import TransactionMessages, row_messages, transactions
 from flushtracker.serve.on_demand.selected_log import in_steps, selected_rows, selected_transactions
+from flushtracker.serve.on_demand.selection import Selection
 from flushtracker.serve.open_tables import LogAfter, OpenTables
 from flushtracker.serve.refusals import RefetchError, RefusalError
 from flushtracker.serve.seen_shape import SeenShape
@@ -57,13 +58,7 @@ class LogReads:
             FlushtrackerError: as for any read.
         """
         with self._tables(seen) as tables:
-            try:
-                log = tables.log_after(seen, position, is_proven=is_proven)
-                now = log.now.selected(seen.selection)
-            except PositionError as error:
-                raise RefetchError from error
-            if now.facts.digest != seen.facts.digest:
-                raise RefetchError
+            now, log = _continued(tables, seen, position, is_proven=is_proven)
             reached = max(now.tx, position.tx_offset)
             pages = LogPages(position.tx_offset, check)
             for transaction in _transactions(tables, now, log, position.tx_offset, check):
@@ -72,6 +67,18 @@ class LogReads:
                 if not pages.add(transaction.tx_offset, transaction.messages):
                     return pages.cut()
             return pages.end(reached, now.found.version)
+
+    def unconcerned(
+        self, seen: SeenShape, position: Position, selections: Iterable[Selection], check: Check, *, is_proven: bool
+    ) -> tuple[int, set[Selection]]:
+        """Which selections of one parent show none of its rows that have changed after a position, and up to which
+        transaction; raises as :meth:`log_pages`.
+        """
+        with self._tables(seen) as tables:
+            now, log = _continued(tables, seen, position, is_proven=is_proven)
+            now.found.require_snapshot()
+            judged = [each for each in selections if each.parent.is_still(now.found)]
+            return max(now.tx, position.tx_offset), log.changes.show_nothing(judged, check)
 
     def state(
         self, seen: SeenShape, begun: Handle | None, at: int | None, check: Check, show: Callable[[StateRows], None]
@@ -150,6 +157,20 @@ class LogReads:
             self._threads.tables = tables
             raise
         self._threads.tables = tables
+
+
+def _continued(
+    tables: OpenTables, seen: SeenShape, position: Position, *, is_proven: bool
+) -> tuple[SeenShape, LogAfter]:
+    """The shape, as it is now, and its log after a position; raises ``RefetchError``."""
+    try:
+        log = tables.log_after(seen, position, is_proven=is_proven)
+        now = log.now.selected(seen.selection)
+    except PositionError as error:
+        raise RefetchError from error
+    if now.facts.digest != seen.facts.digest:
+        raise RefetchError
+    return now, log
 
 
 def _transactions(

@@ -21,6 +21,7 @@ class ShapeFacts:
     It does for another log, source or incarnation, and for other columns or types, which a client gets only once.
     ``log`` changes only for another log or source, where an LSN means another transaction. ``schema_digest`` is the
     digest that capture's events have while it knows the table as the registry does; ``None`` if there is none.
+    ``parent`` is the digest of the parent's facts; ``None`` unless these are of a selection.
     """
 
     digest: str
@@ -29,6 +30,7 @@ class ShapeFacts:
     rendering: Rendering
     table_id: str
     schema_digest: str | None = None
+    parent: str | None = None
 
     @classmethod
     def of(cls, found: FoundShape, table_id: str) -> "ShapeFacts":
@@ -44,7 +46,7 @@ class ShapeFacts:
     def of_selection(self, selection: Selection) -> "ShapeFacts":
         """The facts of the rows that a selection shows."""
         digest = _digest([self.digest, selection.digest], 16)
-        return ShapeFacts(digest, self.log, selection.schema, selection.rendering, self.table_id)
+        return ShapeFacts(digest, self.log, selection.schema, selection.rendering, self.table_id, parent=self.digest)
 
     def is_log_of(self, handle: Handle) -> bool:
         """Whether a handle is known to be of the same log and source."""

@@ -29,8 +29,10 @@ from flushtracker.serve.definition_cache import DefinitionCache
 from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
 from flushtracker.serve.follower import Follower, require_current, require_followed
 from flushtracker.serve.handle import ClientOffset, Handle
+from flushtracker.serve.on_demand.parent_watches import ParentWatches
 from flushtracker.serve.parts import Parts
 from flushtracker.serve.refusals import RefetchError, UnavailableError
+from flushtracker.serve.rounds import Waiter
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.shape_looks import BEGIN_S, ShapeLooks
 from flushtracker.serve.shape_request import NOW, ShapeRequest
@@ -62,12 +64,18 @@ class ShapeAnswers:
         self._now_s = now_s
         definitions = DefinitionCache(source, parts.definition_flights, parts.on_demand)
         self._looks = ShapeLooks(parts.poller, definitions, begin_s, now_s)
+        self._watches = ParentWatches(parts, self._looks)
         self.subsets = SubsetAnswers(parts, self._looks)
 
     @property
     def is_closing(self) -> bool:
         """Whether the server is stopping, so that clients must not wait."""
         return self._poller.is_closed
+
+    @property
+    def waiting(self) -> int:
+        """Clients that wait for a change."""
+        return self._poller.waiting + self._watches.waiting
 
     async def answer(self, request: ShapeRequest, disconnected: "asyncio.Future[None]") -> Answer:
         """The answer to a request, whose client is ``disconnected`` when that is done.
@@ -128,11 +136,10 @@ class ShapeAnswers:
             DisconnectedError, UnavailableError, FlushtrackerError: as :meth:`answer`.
         """
         shape_id, is_late = follower.seen.shape_id, False
+        is_watched = follower.seen.selection is not None and not follower.cuts
         while True:
             # The wait begins before the shape is looked up, so that no change in between is missed.
-            place = max(follower.tx, follower.sent_lsn)
-            is_last = follower.seen.selection is not None
-            changed = self._poller.changed(shape_id, place, or_cut=follower.cuts, is_last=is_last)
+            changed = self._watches.changed(follower) if is_watched else self._changed(follower)
             try:
                 follower = require_current(follower.at(await self._looks.look(shape_id, follower.seen.selection)))
                 tail = self._tail_for(follower)
@@ -143,12 +150,21 @@ class ShapeAnswers:
                     {changed, disconnected}, timeout=max(end_s - self._now_s(), 0), return_when="FIRST_COMPLETED"
                 )
             finally:
-                self._poller.drop(shape_id, changed, or_cut=follower.cuts)
+                if is_watched:
+                    follower = self._watches.passed(follower, changed)
+                else:
+                    self._poller.drop(shape_id, changed, or_cut=follower.cuts)
             if disconnected.done():
                 raise DisconnectedError
-            if is_last:
+            if follower.seen.selection is not None:
+                # Those that began at the same time also end so.
                 await self._parts.precedence.turn()
             is_late = self._now_s() >= end_s or self._poller.is_closed
+
+    def _changed(self, follower: Follower) -> Waiter:
+        seen, place = follower.seen, max(follower.tx, follower.sent_lsn)
+        is_last = seen.selection is not None
+        return self._poller.changed(seen.shape_id, place, or_cut=follower.cuts, is_last=is_last)
 
     async def page(self, follower: Follower) -> Page:
         """The next content for a follower, as much as fits in one answer; raises as :meth:`more`."""
@@ -157,7 +173,8 @@ class ShapeAnswers:
     async def page_until(self, follower: Follower, disconnected: "asyncio.Future[None]") -> Page:
         """As :meth:`page`, of a client that may close the connection meanwhile. Most pages need no wait, nor a task."""
         page = self._kept_page(follower)
-        return page if page is not None else await until_disconnected(self._read_page(follower), disconnected)
+        # A read may end before the task begins.
+        return page if page is not None else await until_disconnected(self.page(follower), disconnected)
 
     def _kept_page(self, follower: Follower) -> Page | None:
         tail = self._tail_for(follower)
@@ -179,6 +196,8 @@ class ShapeAnswers:
         def keep(pages: list[Page]) -> None:
             parts.pages.add(key, pages)
 
+        if seen.selection is not None:
+            await parts.precedence.others_answered()
         try:
             with parts.answering(seen):
                 flights = parts.log_flights_for(seen)

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from flushtracker.errors import DecodeError
 from flushtracker.serve.joined_transactions import QueryChanges, query_transactions, read_xids
 from flushtracker.serve.messages import TransactionMessages
 from flushtracker.serve.on_demand.selection import Selection
@@ -78,6 +79,25 @@ class ParentChanges:
     def may_show(self, selection: Selection) -> bool:
         """Whether a row that has changed may be shown, before or after; not known for rows that are not kept."""
         return self._versions is None or all(text in self._texts_of(name) for name, text in selection.required)
+
+    def show_nothing(self, selections: Iterable[Selection], check: Check) -> set[Selection]:
+        """The selections that surely show none of the rows that have changed, neither before nor after."""
+        self.versions(check)
+        found = set[Selection]()
+        for each in selections:
+            check()
+            if not (self.may_show(each) and self._shows(each)):
+                found.add(each)
+        return found
+
+    def _shows(self, selection: Selection) -> bool:
+        """Whether a row that has changed is shown, or is not known to be hidden."""
+        if self._versions is None or selection.matches is None:
+            return self._versions != []
+        try:
+            return any(selection.matches(self.columns(text)) is True for _, _, _, text in self._versions)
+        except DecodeError:
+            return True
 
     def _texts_of(self, name: str) -> set[str | None]:
         """The texts that a column has in the versions."""

@@ -100,7 +100,7 @@ _FAULTS: Final[dict[str, Change]] = {
     "what comes during a round is forgotten": (Rounds.begin, "= True", "= not self.is_running"),
     "the next round does not begin": (Rounds._schedule, "(self._queue or self._is_due)", "self._queue"),
     "the next of a round is not woken": (Rounds._schedule, "(self._queue or self._is_due)", "self._is_due"),
-    "who waits is not woken by what the log gets": (ShapeAnswers.more, "place, or_cut", "1 << 62, or_cut"),
+    "who waits is not woken by what the log gets": (ShapeAnswers._changed, "place, or_cut", "1 << 62, or_cut"),
 }
 
 

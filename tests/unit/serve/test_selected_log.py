@@ -54,7 +54,7 @@ def test_each_transaction_is_what_the_definition_gains_and_loses(
     registry = reader.finder.refresh()
     found = reader.finder.find_rows("orders", None, None, typed=False, even_if_ended=False)
     states = dict(world.at)
-    checked = changed = 0
+    checked = changed = hidden = 0
     for _ in range(_DEFINITIONS):
         params = random_definition(rng)
         if not has_outcomes(params, list(states.values())):
@@ -67,7 +67,7 @@ def test_each_transaction_is_what_the_definition_gains_and_loses(
         monkeypatch.setattr(row_versions, "_MOST_HELD", rng.choice([0, 5_000]))
         after = rng.choice([tx for tx in states if tx >= 8])
         copy = shown(params, states[after])
-        parent = ParentChanges(reader, found, after)
+        parent, seen = ParentChanges(reader, found, after), changed
         for tx, messages in selected_transactions(parent, target.selection, after, _MOST, lambda: None):
             assert messages
             was = dict(copy)
@@ -76,6 +76,9 @@ def test_each_transaction_is_what_the_definition_gains_and_loses(
             assert copy == shown(params, states[tx]), (params, tx)
             assert copy != was, "a transaction that changes nothing is none of the definition's"
             changed += 1
+        if parent.show_nothing([target.selection], lambda: None):
+            assert changed == seen, "a definition would not be woken by what it shows"
+            hidden += 1
         last = max(states)
         assert copy == shown(params, states[last]), params
         rows = [
@@ -87,6 +90,7 @@ def test_each_transaction_is_what_the_definition_gains_and_loses(
         checked += 1
     assert checked > _DEFINITIONS // 2
     assert changed > checked
+    assert hidden
 
 
 def apply(copy: dict[str, Row], messages: list[dict[str, Any]], now: dict[str, Row], *, is_full: bool) -> None:
