@@ -15,6 +15,7 @@ from flushtracker.local.postgres import system_binaries
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
 from tests.support.kept_server import KeptServer
+from tests.support.seeds import in_turn
 
 _TABLE: Final = "CREATE TABLE app.t (id int PRIMARY KEY, v text)"
 _ROOT: Final = "CREATE TABLE app.t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)"
@@ -48,7 +49,7 @@ def insert(table: str, key: int, value: str) -> str:
 
 
 @pytest.mark.parametrize("create", [(_TABLE,), (_ROOT, _LEAF)], ids=["table", "partitions"])
-@pytest.mark.parametrize("down", [False, True], ids=["while running", "while down"])
+@pytest.mark.parametrize("down", in_turn([False, True]))
 def test_tables_that_exchange_their_schema_keep_their_shapes_apart(
     rig: CaptureRig, create: tuple[str, ...], *, down: bool
 ) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from deltalake import DeltaTable
@@ -35,6 +35,7 @@ from tests.support.event_mutations import mutated, sample_events, spoiled
 from tests.support.event_oracle import NotAnEventError, parse_event
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import in_turn
 
 
 def _stop_message(job: JobFolder, spark: SparkSession, kind: type[FlushtrackerError]) -> str:
@@ -134,27 +135,28 @@ def test_unreadable_fragment_stops_the_job_until_it_is_fixed(spark: SparkSession
     assert job.ack_lsns(source.name) == {0: 2000, 1: 3000}
 
 
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        ((b"us", b"us\xe9r"), "fragment is not JSON: Invalid UTF-8 encoded string"),
-        ((b"us", b"us\\ud800"), "fragment is not JSON: unexpected end of escaped utf-16 surrogate pair (byte 285)"),
-        ((b'"shapes"', b'"shapes":[],"shapes"'), "fragment has the key 'shapes' twice"),
-        ((b'"shapes":[', b'"later":NaN,"shapes":['), "fragment is not JSON: invalid character (byte 262)"),
-        ((b"us", b"us\\nforged"), "the name 'us\\nforged' has a control character, such as a line break"),
-    ],
-    ids=["damaged byte", "half a surrogate pair", "shapes twice", "NaN", "line break"],
-)
-def test_damaged_name_does_not_become_another_name(
-    spark: SparkSession, tmp_path: Path, damage: tuple[bytes, bytes], reason: str
-) -> None:
+_DAMAGES: Final = {
+    "damaged byte": (b"us", b"us\xe9r", "fragment is not JSON: Invalid UTF-8 encoded string"),
+    "half a surrogate pair": (
+        *(b"us", b"us\\ud800"),
+        "fragment is not JSON: unexpected end of escaped utf-16 surrogate pair (byte 285)",
+    ),
+    "shapes twice": (b'"shapes"', b'"shapes":[],"shapes"', "fragment has the key 'shapes' twice"),
+    "NaN": (b'"shapes":[', b'"later":NaN,"shapes":[', "fragment is not JSON: invalid character (byte 262)"),
+    "line break": (b"us", b"us\\nforged", "the name 'us\\nforged' has a control character, such as a line break"),
+}
+
+
+@pytest.mark.parametrize("kind", in_turn([*_DAMAGES]))
+def test_damaged_name_does_not_become_another_name(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """A phantom shape would never be flushed, and a shape that is dropped would not be waited for."""
+    old, new, reason = _DAMAGES[kind]
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)])
     job.write([source.transaction(3000, "us")])
     file = tmp_path / "fragments/000001.jsonl"
-    file.write_bytes(file.read_bytes().replace(*damage))
+    file.write_bytes(file.read_bytes().replace(old, new))
     message = _stop_message(job, spark, DecodeError)
     assert message.startswith(f"file:{file}: fragment cannot be read: {reason}; a transaction may be lost with it")
     assert job.ack_lsns(source.name) == {0: 2000}

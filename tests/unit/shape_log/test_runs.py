@@ -25,7 +25,7 @@ from flushtracker.shape_log.table.columns import SCHEMA, SEARCHED
 from flushtracker.shape_log.table.files import LogFile, LogFiles, by_run
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.runs import Runs, sort
-from tests.support.seeds import seeds
+from tests.support.seeds import in_turn, seeds
 from tests.support.shape_log_rows import SOURCE, Row, arrow, item
 
 _BLOCK: Final = 2000
@@ -127,6 +127,9 @@ def many_files() -> Iterator[tuple[pa.Table, int]]:
         yield with_values(50 * number, values), 1 << 30
 
 
+_TRAPS: Final = {each.__name__: each for each in (texts, row_group, many_files)}
+
+
 def with_values(first: int, values: pa.Array) -> pa.Table:
     count = len(values)
     columns = {
@@ -157,10 +160,10 @@ print(sum(file.rows for file in files.current()), resource.getrusage(resource.RU
 """
 
 
-@pytest.mark.parametrize("trap", [texts, row_group, many_files])
-def test_memory_of_a_merge_is_bounded_whatever_the_files_are(tmp_path: Path, trap: type) -> None:
+@pytest.mark.parametrize("trap", in_turn([*_TRAPS]))
+def test_memory_of_a_merge_is_bounded_whatever_the_files_are(tmp_path: Path, trap: str) -> None:
     """At least 120 MB of rows, more than may be in memory, in files of which each kind once took all of it."""
-    table, tables = create_shape_log(str(tmp_path / "log")), list(trap())
+    table, tables = create_shape_log(str(tmp_path / "log")), list(_TRAPS[trap]())
     add(table, tables)
     rows, limit = sum(len(each) for each, _ in tables), 16 * MIB
     command = [sys.executable, "-c", MERGE_AND_PRINT_MEMORY, str(tmp_path / "log"), str(limit)]
