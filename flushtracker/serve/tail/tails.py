@@ -34,7 +34,7 @@ class TailPage:
 
 
 _MOST_FOUND: Final = 100
-"""Pages that are remembered for the next client at the same place."""
+"""Pages that are remembered for the next client at the same place, while the tails have all that is in them."""
 
 
 class _Found(NamedTuple):
@@ -88,10 +88,12 @@ class Tails:
         if tail is None:
             tail = self._tails[key] = ShapeTail(event)
         tail.hold_back(self._holding())
-        before, drops = tail.memory_bytes, tail.drops
+        before, drops, whole = tail.memory_bytes, tail.drops, tail.transactions
         is_new = tail.add(event)
         self.memory_bytes += tail.memory_bytes - before
         self.resets += tail.drops - drops
+        if tail.transactions is not whole:
+            self._found.clear()
         if self.memory_bytes > self._most_bytes:
             self._make_room()
         return is_new
@@ -101,6 +103,7 @@ class Tails:
         tail = self._tails.pop(key, None)
         if tail is not None:
             self.memory_bytes -= tail.memory_bytes
+            self._found.clear()
 
     def forget_all(self) -> None:
         """Drop all: the topic is no longer read from where it was read up to."""
@@ -131,6 +134,7 @@ class Tails:
 
     def _make_room(self) -> None:
         """Halve the largest tails until an eighth is free, so that all of them are seldom looked at."""
+        self._found.clear()
         for tail in sorted(self._tails.values(), key=lambda tail: tail.memory_bytes, reverse=True):
             before = tail.memory_bytes
             tail.shrink(before // 2)

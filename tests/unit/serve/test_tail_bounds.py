@@ -5,6 +5,7 @@ import re
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -18,7 +19,7 @@ from flushtracker.serve.tail.tails import Tails
 from flushtracker.shape_log.change_columns import ChangeColumns
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.one_tail import FIRST, KEY, MOST_BYTES, SECOND, THIRD, Tail, event, seen, sent
+from tests.support.one_tail import FIRST, KEY, LIVE, MOST_BYTES, SECOND, THIRD, Tail, event, seen, sent
 from tests.support.shape_log_rows import SOURCE
 
 
@@ -75,6 +76,33 @@ def test_pages_of_a_tail_are_counted_by_the_cache() -> None:
     assert place == 16_096
     assert (tails.memory_bytes > 150_000, cache.memory_bytes > 250_000) == (True, True)
     assert 1 / 2 < (after - before) / (tails.memory_bytes + cache.memory_bytes) < 4 / 3
+
+
+@pytest.mark.parametrize("ends", ["room", "gap", "incarnation", "forgotten"])
+def test_no_page_is_remembered_of_what_its_tail_has_dropped(ends: str) -> None:
+    """Before the next look: pages that clients have asked for take no memory besides the tails'."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tails = Tails(1_000_000)
+        tails.ask(KEY, 0)
+        for number in range(60):
+            tx, incarnation = 1_000 * number + 104, number + 1 if ends == "incarnation" else 1
+            entry = replace(LIVE, definition=replace(LIVE.definition, incarnation=incarnation))
+            by = seen(96, entry=entry)
+            follows = (tx - 1_000 if ends == "room" and number else tx - 8, 0)
+            value = {"id": "1", "note": f"{number} " * 100_000}
+            tails.add(KEY, event(tx, 0, follows=follows, value=value, incarnation=incarnation))
+            tails.page(by, by.handle, follows[0], MOST_BYTES)
+            if ends == "forgotten":
+                tails.forget(KEY)
+            tails.check_invariants()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert tails.memory_bytes <= 1_000_000
+    assert after - before < 1_500_000
 
 
 def test_all_texts_and_items_count() -> None:
