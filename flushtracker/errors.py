@@ -19,7 +19,8 @@
     │   └── FencedError                           another driver writes to the checkpoint
     ├── SinkError                        exit 5   a Delta table cannot be written or is not ours
     ├── BrokerError                      exit 6   Kafka is unreachable or refuses a request
-    │   └── BrokerUnavailableError                Kafka did not answer in time; retry later
+    │   ├── BrokerUnavailableError                Kafka did not answer in time; retry later
+    │   └── TopicLostError                        one topic is gone, or takes no records
     ├── PostgresError                    exit 7   PostgreSQL refuses a request
     │   ├── PostgresUnavailableError              the server is unreachable at the moment; retry later
     │   │   └── ReconnectError                        the next connection must ask for other messages
@@ -39,6 +40,8 @@ from typing import Final
 _REASON_LENGTH: Final = 400
 START_ANEW: Final = "start with new topics, tables and checkpoints"
 """The remedy for data from before the first release."""
+NEW_TOPIC: Final = "give the shape another topic, and begin it again: flushtracker resync"
+"""The remedy for a topic of a Kafka sink that has lost records."""
 
 
 class FlushtrackerError(Exception):
@@ -140,6 +143,14 @@ class BrokerError(FlushtrackerError):
 
 class BrokerUnavailableError(BrokerError):
     """Kafka did not answer in time; a later retry may succeed."""
+
+
+class TopicLostError(BrokerError):
+    """``topic`` was deleted or replaced, has lost records, or takes none; other topics may be used."""
+
+    def __init__(self, message: str, topic: str = "") -> None:
+        super().__init__(message)
+        self.topic = topic
 
 
 class PostgresError(FlushtrackerError):

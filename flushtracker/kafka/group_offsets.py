@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
@@ -41,7 +42,7 @@ class GroupOffsets:
             raise rejected_options(error, config.options) from error
 
     def sample(self, places: Mapping[str, Collection[Place]]) -> SampledOffsets:
-        """The offsets of these partitions, by the groups that read them; raises ``BrokerError``.
+        """The offsets of these partitions that there are, by the groups that read them; raises ``BrokerError``.
 
         Offsets that a group commits in a transaction count once that is committed.
         """
@@ -56,10 +57,11 @@ class GroupOffsets:
             return {}
         asked = {TopicPartition(*place): spec for place in places}
         futures = self._client.list_offsets(asked, request_timeout=self._timeout_s)
-        return {
-            (of.topic, of.partition): self._answer(future, f"topic {of.topic}", "DESCRIBE").offset
-            for of, future in futures.items()
-        }
+        found: dict[Place, int] = {}
+        for of, future in futures.items():
+            with suppress(_UnknownError):
+                found[of.topic, of.partition] = self._answer(future, f"topic {of.topic}", "DESCRIBE").offset
+        return found
 
     def _committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
         request = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])

@@ -4,25 +4,46 @@ Creating one fences every other with the same ``transactional.id``. Their transa
 one is ended. So a reader of committed records then finds all that they have written, and nothing is added later.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from flushtracker.errors import BrokerError
+from flushtracker.errors import NEW_TOPIC, BrokerError, TopicLostError
 from flushtracker.kafka.client import ClientErrors, kafka_error, missing_acl, producer_settings, rejected_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 
 _ROOM_S: Final = 0.1
+_LOOK_S: Final = 5.0
+"""How long records wait before it is checked whether their topics are still there."""
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+
+_GONE: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_ID,
+    }
+)
+_REFUSED: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.POLICY_VIOLATION,
+    }
+)
+"""What a broker refuses because of a topic's settings or ACLs, and takes in other topics."""
 
 
 class TransactionalProducer:
     """A producer under ``transactional_id``; close it when done.
 
     After a ``BrokerError`` nothing of the open transaction is committed, unless it was the commit itself that failed;
-    read what is committed, with another producer.
+    read what is committed, with another producer. It is a ``TopicLostError`` if it is known to be about one topic.
 
     Raises:
         ConfigError: the client rejects its options.
@@ -39,13 +60,16 @@ class TransactionalProducer:
             raise rejected_options(error, config.options) from error
         self._id = transactional_id
         self._places: dict[tuple[str, int], tuple[int, int]] = {}
+        self._topics: set[str] = set()
+        """Those of the open transaction."""
+        self._lost: TopicLostError | None = None
         try:
             self._producer.init_transactions(self._timeout_s)
         except KafkaException as error:
             self._fail(error)
 
     def begin(self) -> None:
-        self._places = {}
+        self._places, self._topics = {}, set()
         self._try(self._producer.begin_transaction)
 
     def publish(
@@ -57,6 +81,7 @@ class TransactionalProducer:
         partition: int = -1,
     ) -> None:
         """Queue a record; without a ``partition``, the key decides; raises ``BrokerError``."""
+        self._topics.add(topic)
         sent = list[tuple[str, str | bytes | None]](headers)
         while True:
             try:
@@ -65,6 +90,7 @@ class TransactionalProducer:
             except BufferError:
                 self._producer.poll(_ROOM_S)
             except KafkaException as error:
+                self._note(kafka_error(error), topic)
                 self._fail(error)
         self._producer.poll(0)
 
@@ -73,9 +99,22 @@ class TransactionalProducer:
 
         Waits until the brokers have them all; raises ``BrokerError``.
         """
-        if self._producer.flush(self._timeout_s):
-            raise BrokerError(f"Kafka at {self._servers} has not confirmed all records: {self._errors.last}")
+        deadline = time.monotonic() + self._timeout_s
+        while self._producer.flush(min(_LOOK_S, self._timeout_s)):
+            self._find_gone()
+            if self._lost is None and time.monotonic() > deadline:
+                raise BrokerError(f"Kafka at {self._servers} has not confirmed all records: {self._errors.last}")
+        if self._lost is not None:
+            raise self._lost
         return dict(self._places)
+
+    def _find_gone(self) -> None:
+        """Find a topic of the transaction that was deleted: librdkafka would ask to add it without end."""
+        with suppress(KafkaException):
+            there = self._producer.list_topics(timeout=_LOOK_S).topics
+            for topic in sorted(self._topics - there.keys()):
+                self._note(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), topic)
+                self._producer.purge()
 
     def commit(self) -> None:
         """Raises ``BrokerError`` if it is not, or may not be, committed."""
@@ -97,6 +136,14 @@ class TransactionalProducer:
             place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
             first, end = self._places.get(place, (offset, offset))
             self._places[place] = min(first, offset), max(end, offset + 1)
+        else:
+            self._note(error, message.topic() or "")
+
+    def _note(self, error: KafkaError, topic: str) -> None:
+        """Note why a topic takes no records."""
+        if error.code() in _GONE | _REFUSED and self._lost is None:
+            remedy = f"; {NEW_TOPIC}" if error.code() in _GONE else missing_acl(error, "WRITE", f"topic {topic}")
+            self._lost = TopicLostError(f"topic {topic} takes no records: {self._errors.masked(error)}{remedy}", topic)
 
     def _try(self, call: Callable[[], object]) -> None:
         try:
@@ -106,6 +153,8 @@ class TransactionalProducer:
 
     def _fail(self, exception: KafkaException) -> NoReturn:
         error = kafka_error(exception)
+        if self._lost is not None:
+            raise self._lost from exception
         if error.code() in _FENCED:
             raise BrokerError(f"another program has taken over as {self._id}; only one may run") from exception
         remedy = missing_acl(error, "WRITE", f"its topics and the transactional id {self._id}")

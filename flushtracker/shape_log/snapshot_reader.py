@@ -94,6 +94,11 @@ class SnapshotReader:
             self._complete[shape] = replace(event, rows=())
         return "first" if is_first else "next"
 
+    def forget(self, source: str, shape_id: str) -> None:
+        """Drop what is known of a shape that has ended."""
+        self._cursors.pop((source, shape_id), None)
+        self._complete.pop((source, shape_id), None)
+
     def cursor(self, source: str, shape_id: str) -> SnapshotCursor | None:
         """How far the latest attempt has been processed."""
         return self._cursors.get((source, shape_id))

@@ -206,7 +206,7 @@ class GroupProgress:
     def _lost(self, partition: int, position: int) -> BrokerError:
         return BrokerError(
             f"partition {partition} was written up to Kafka offset {self._ends[partition]}, but now ends at "
-            f"{position}: the topic was replaced, or has lost records"
+            f"{position}: the topic was deleted or replaced, or has lost records"
         )
 
     def _advance(self) -> LogOffset | None:

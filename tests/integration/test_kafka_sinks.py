@@ -13,6 +13,7 @@ from tests.support.capture_loop_parts import Tracker
 from tests.support.capture_rig import run_in_transaction, shape
 from tests.support.published_snapshots import publishing_rig
 from tests.support.seeds import every, seeds
+from tests.support.sink_group import SinkGroup
 from tests.support.sink_rig import PARTITIONS, USERS, SinkJudge, SinkRig
 
 STEPS: Final = 50
@@ -121,19 +122,24 @@ def test_a_silent_group_holds_the_slot_and_is_named(sink: SinkRig) -> None:
     assert sink.rig.confirmed_lsn() <= last
 
 
-def test_a_row_that_is_too_large_as_a_record_sets_only_its_shape_aside(sink: SinkRig) -> None:
-    """A record may be longer than its event. The shape waits, and holds the slot; the other one goes on."""
-    kafka, names = sink.rig.settings["kafka"], tuple(group.name for group in sink.groups)
-    kafka["max_event_bytes"] = 400_000
+def begin_two_shapes(sink: SinkRig, notes: str) -> None:
+    """The shape ``eu``, and ``notes`` with another topic."""
+    names = tuple(group.name for group in sink.groups)
     eu = {"topic": sink.topic, "groups": list(names), "partitions": PARTITIONS}
     sink.configure(names, topics={"eu": eu, "notes": {"topic": f"{sink.topic}.notes", "groups": [names[0]]}})
-    sink.rig.server.execute("DELETE FROM users", "CREATE TABLE notes (id int PRIMARY KEY, flags boolean[])")
+    sink.rig.server.execute("DELETE FROM users", f"CREATE TABLE notes ({notes})")
     sink.rig.define(
         shape("eu", "public.users", where="region = 'eu'", writer="kafka", replica="full", snapshot=False),
         shape("notes", "public.notes", writer="kafka", replica="full", snapshot=False),
     )
     sink.rig.wait(lambda: len(sink.rig.registry()) == 2, "the shapes")
     sink.start()
+
+
+def test_a_row_that_is_too_large_as_a_record_sets_only_its_shape_aside(sink: SinkRig) -> None:
+    """A record may be longer than its event. The shape waits, and holds the slot; the other one goes on."""
+    sink.rig.settings["kafka"]["max_event_bytes"] = 400_000
+    begin_two_shapes(sink, "id int PRIMARY KEY, flags boolean[]")
     # In the event an element has 2 bytes, and in the record 5.
     sink.rig.execute_and_wait("INSERT INTO notes VALUES (1, array_fill(true, ARRAY[100000]))")
     sink.rig.wait(lambda: "shape is set aside shape_id=notes" in sink.log(), "the shape set aside", 60)
@@ -145,6 +151,52 @@ def test_a_row_that_is_too_large_as_a_record_sets_only_its_shape_aside(sink: Sin
     tracker = Tracker(sink.rig)
     tracker.step()
     assert sink.rig.confirmed_lsn() <= first
+
+
+def check_only_eu_is_set_aside(sink: SinkRig, unread: int) -> None:
+    """The topic is created again, or not. The other shape goes on; the slot does not pass the change at ``unread``."""
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (13, 'eu', 'last')", "INSERT INTO notes VALUES (1)")
+    notes = SinkGroup(sink.rig.settings["kafka"]["bootstrap_servers"], sink.groups[0].name, f"{sink.topic}.notes", 1)
+    sink.groups.append(notes)
+    sink.rig.wait(lambda: sink.is_running() and (notes.step() or notes.rows), "the other shape", 90)
+    assert sink.log().count("shape is set aside shape_id=eu") == sink.log().count("shape is set aside") == 1
+    assert "give the shape another topic, and begin it again" in sink.log()
+    Tracker(sink.rig).step()
+    assert sink.rig.confirmed_lsn() <= unread
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_topic_that_is_deleted_before_all_is_read_sets_only_its_shape_aside(sink: SinkRig, is_running: bool) -> None:  # noqa: FBT001
+    begin_two_shapes(sink, "id int PRIMARY KEY")
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (11, 'eu', 'lost')")
+    sink.rig.wait(lambda: sink.groups[0].step() or sink.groups[0].stored, "the record", 60)
+    if not is_running:
+        sink.kill()
+    sink.delete_topic()
+    if not is_running:
+        sink.start(waits=False)
+    sink.rig.wait(lambda: sink.is_running() and "shape is set aside shape_id=eu" in sink.log(), "the reason", 60)
+    check_only_eu_is_set_aside(sink, min(event.last_log_offset.tx_offset for event in sink.rig.changes()))
+
+
+def test_a_topic_that_is_deleted_once_all_is_read_sets_only_its_shape_aside(sink: SinkRig) -> None:
+    """The next record finds that it is gone, in the transaction of all shapes."""
+    begin_two_shapes(sink, "id int PRIMARY KEY")
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (11, 'eu', 'read')")
+    read = max(event.last_log_offset.tx_offset for event in sink.rig.changes())
+    for group in sink.groups:
+        sink.rig.wait(lambda group=group: group.step() or group.stored, "the record", 60)  # type: ignore[misc]
+    tracker = Tracker(sink.rig)
+
+    def is_confirmed() -> bool:
+        tracker.step()
+        return sink.rig.confirmed_lsn() > read
+
+    sink.rig.wait(is_confirmed, "the slot past the record", 60)
+    sink.delete_topic()
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (12, 'eu', 'new')")
+    later = (event.last_log_offset.tx_offset for event in sink.rig.changes())
+    check_only_eu_is_set_aside(sink, min(tx for tx in later if tx > read))
 
 
 def test_after_a_new_epoch_the_shape_needs_another_topic_and_no_source(sink: SinkRig) -> None:

@@ -80,6 +80,11 @@ class SinkRig:
         for future in admin.delete_records(everything).values():
             future.result(60)
 
+    def delete_topic(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.rig.settings["kafka"]["bootstrap_servers"]})
+        for future in admin.delete_topics([self.topic]).values():
+            future.result(60)
+
     def fed(self) -> int:
         """How often the program has begun to feed the shape."""
         return self.log().count("feeding shape shape_id=eu")

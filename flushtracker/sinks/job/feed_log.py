@@ -2,6 +2,7 @@
 
 import logging
 
+from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.sinks.group_progress import RecordLoss
 from flushtracker.sinks.job.shape_feed import ShapeFeed
@@ -11,11 +12,12 @@ logger = logging.getLogger(__name__)
 
 
 class FeedLog:
-    """Logs losses when they are found, each once, and what waits when told to."""
+    """Logs losses, and shapes that are not written, when they are found, each once; what waits when told to."""
 
     def __init__(self) -> None:
         self._losses: dict[tuple[str, str], tuple[RecordLoss, ...]] = {}
         self._gaps: set[tuple[str, str]] = set()
+        self._not_written: dict[tuple[str, str], tuple[int, str | None]] = {}
 
     def taken(self, feed: ShapeFeed, event: ShapeChangesEvent, *, is_gap: bool) -> None:
         """Log the first event after a gap. All that follow it are, too, until capture sends again what is missing."""
@@ -25,6 +27,17 @@ class FeedLog:
         elif shape not in self._gaps:
             self._gaps.add(shape)
             logger.error("gap in the changes of a shape shape_id=%s follows=%s", feed.shape_id, event.follows)
+
+    def not_written(self, entry: ShapeEntry, reason: str | None) -> None:
+        definition = entry.definition
+        shape, told = (entry.source, definition.id), (definition.incarnation, reason)
+        if self._not_written.get(shape) != told:
+            self._not_written[shape] = told
+            logger.error("shape is not written shape_id=%s source=%s reason=%s", definition.id, entry.source, reason)
+
+    def ended(self, shape: tuple[str, str]) -> None:
+        self.forget(shape)
+        self._not_written.pop(shape, None)
 
     def forget(self, shape: tuple[str, str]) -> None:
         self._losses.pop(shape, None)

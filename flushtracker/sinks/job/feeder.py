@@ -8,6 +8,9 @@ the stored positions are never past it. All other shapes drop repeated events by
 
 What is notified is what all groups have committed (:mod:`flushtracker.sinks.group_progress`), of records that are
 committed themselves, because they are read by nobody before.
+
+A topic that is gone sets its shape aside. If that is found within a transaction, nothing of it is committed, so another
+feeder continues from what is stored, with the topic among the ``lost`` ones.
 """
 
 import logging
@@ -15,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError
+from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError, TopicLostError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.kafka.changes_reader import ChangesReader
@@ -31,9 +34,9 @@ from flushtracker.sinks.job.held_events import HeldEvents, Shape
 from flushtracker.sinks.job.live_sink_status import LiveSinkStatus
 from flushtracker.sinks.job.shape_feed import ShapeFeed, TakenEvent
 from flushtracker.sinks.job.sink_registry import SinkRegistry
-from flushtracker.sinks.job.stored_feeds import read_stored
+from flushtracker.sinks.job.stored_feeds import StoredFeeds
 from flushtracker.sinks.job.topic_snapshots import PublishedSnapshots
-from flushtracker.sinks.stored_feed import POSITIONS_KEY, StoredFeed, StoredPositions
+from flushtracker.sinks.stored_feed import POSITIONS_KEY, StoredPositions
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -49,33 +52,37 @@ _TRANSACTION_MS: Final = 15 * 60_000
 class SinkFeeder:
     """Feeds the topics of ``config`` until told to stop; close it when done. ``partitions`` are those of each topic.
 
+    ``lost``: the topics that are not written to, with the reasons.
+
     Raises:
         BrokerError: the brokers do not answer, or refuse something.
         DecodeError: what is stored cannot be read.
     """
 
-    def __init__(self, config: FeedConfig, partitions: Mapping[str, int]) -> None:
-        self._config, self._partitions = config, partitions
+    def __init__(
+        self, config: FeedConfig, partitions: Mapping[str, int], live: LiveSinkStatus, lost: Mapping[str, str]
+    ) -> None:
+        self._config, self._partitions, self._live, self._lost = config, partitions, live, lost
         kafka = config.kafka
         self._producer = TransactionalProducer(
             kafka, f"{config.state_topic} {config.writer}", timeout_ms=_TRANSACTION_MS
         )
-        self._stored, positions = read_stored(kafka, config.state_topic)
-        self._written = {stored.topic: stored.source for stored in self._stored.values()}
+        self._stored = StoredFeeds(config)
         self._registry = SinkRegistry(config)
         snapshots = kafka.topics.snapshots
         self._snapshots = None if snapshots is None else PublishedSnapshots(kafka, snapshots)
         self._groups = GroupOffsets(kafka)
         self._notifier = FlushNotifier(kafka, writer=config.writer)
         self._feeds: dict[Shape, ShapeFeed] = {}
+        self._sources: dict[str, str] = {}
+        """Whose shape is fed, by its id."""
         self._held = HeldEvents()
-        self._ignored: set[tuple[str, str, int, str | None]] = set()
         self._changed: dict[Shape, ShapeFeed] = {}
-        self._log, self.live = FeedLog(), LiveSinkStatus()
-        self._changes = ChangesReader(kafka, kafka.topics.shape_changes, positions)
+        self._log = FeedLog()
+        self._changes = ChangesReader(kafka, kafka.topics.shape_changes, self._stored.positions)
 
     def run(self, must_stop: Callable[[], bool]) -> None:
-        """Raises as the class; ``ConfigError`` for a shape that cannot be written so."""
+        """Raises as the class; ``TopicLostError`` for a topic that is gone: begin again without it."""
         due_registry = due_look = time.monotonic()
         due_log = due_look + _WAITING_S
         while not must_stop():
@@ -91,10 +98,10 @@ class SinkFeeder:
                 due_registry = now + _REGISTRY_S
             if now >= due_look:
                 self._look()
-                self.live.looked(self._feeds.values())
+                self._live.looked(self._feeds.values())
                 due_look = now + self._config.poll_ms / 1000
             if now >= due_log:
-                self._log.waiting(self.live.read())
+                self._log.waiting(self._live.read())
                 due_log = now + _WAITING_S
             self._feed_batch(self._changes.records(_MOST_EVENTS, _WAIT_S))
 
@@ -106,9 +113,8 @@ class SinkFeeder:
         """The feed of a live shape that is ours; ``None`` for another one, and for an incarnation without its topic."""
         definition, config = entry.definition, self._config
         shape = entry.source, definition.id
-        has_ended = entry.is_condensed or entry.removed_at is not None or self._registry.is_retired(entry.source)
-        if definition.writer != config.writer or has_ended:
-            self._forget(shape)
+        if definition.writer != config.writer or self._registry.has_ended(entry):
+            self._end(shape)
             return None
         found = self._feeds.get(shape)
         if found is not None and found.incarnation == definition.incarnation:
@@ -117,27 +123,27 @@ class SinkFeeder:
         topic = config.topics.get(definition.id)
         reason = self._reason_to_ignore(entry, topic)
         if topic is None or reason is not None:
-            identity = (*shape, definition.incarnation, reason)
-            if identity not in self._ignored:
-                self._ignored.add(identity)
-                logger.error(
-                    "shape is not written shape_id=%s source=%s reason=%s", definition.id, entry.source, reason
-                )
+            self._log.not_written(entry, reason)
             return None
-        stored = self._stored.get(shape)
-        if stored is None or stored.incarnation < definition.incarnation:
-            stored = StoredFeed(
-                source=entry.source, shape_id=definition.id, incarnation=definition.incarnation, topic=topic.name
-            )
         partitions, waits = self._partitions[topic.name], bool(definition.snapshot)
-        feed = ShapeFeed(stored, topic.groups, partitions=partitions, waits_for_snapshot=waits)
-        self._feeds[shape] = feed
+        stored = self._stored.feed(entry, topic.name)
+        feed = self._feeds[shape] = ShapeFeed(stored, topic.groups, partitions=partitions, waits_for_snapshot=waits)
+        self._sources[definition.id] = entry.source
         logger.info("feeding shape shape_id=%s topic=%s groups=%s", definition.id, topic.name, ",".join(topic.groups))
+        if topic.name in self._lost:
+            self._set_aside(feed, TopicLostError(self._lost[topic.name], topic.name))
         self._notify(feed)
         return feed
 
+    def _end(self, shape: Shape) -> None:
+        self._forget(shape)
+        self._log.ended(shape)
+        self._registry.forget(*shape)
+        self._notifier.forget(*shape)
+
     def _forget(self, shape: Shape) -> None:
-        self._feeds.pop(shape, None)
+        if self._feeds.pop(shape, None) is not None:
+            del self._sources[shape[1]]
         self._held.forget(shape)
         self._changed.pop(shape, None)
         self._log.forget(shape)
@@ -148,25 +154,13 @@ class SinkFeeder:
             return "sink.topics has no topic for it"
         if self._config.source not in (None, source):
             return "sink.source names another source"
-        if (other := next((s for s, each in self._feeds if each == shape_id and s != source), None)) is not None:
+        if (other := self._sources.get(shape_id, source)) != source:
             return f"source {other} has the same shape: set sink.source"
         try:
             self._registry.records_of(source, shape_id)
         except ConfigError as error:
             return str(error)
-        return self._reason_against_topic(topic.name, entry)
-
-    def _reason_against_topic(self, topic: str, entry: ShapeEntry) -> str | None:
-        """Rows that a topic has already may have been deleted since, and no record says so."""
-        source, definition = entry.source, entry.definition
-        if (before := self._written.get(topic, source)) != source:
-            return f"its topic has rows of source {before}: give it another one"
-        stored = self._stored.get((source, definition.id))
-        is_same_topic = stored is not None and stored.topic == topic
-        if stored is None or is_same_topic == (stored.incarnation == definition.incarnation):
-            return None
-        rows = "its topic has rows of the previous incarnation: give it another one"
-        return rows if is_same_topic else f"it is written to topic {stored.topic}"
+        return self._stored.reason_against(topic, entry)
 
     def _feed_batch(self, values: Iterator[tuple[int, int, bytes]]) -> None:
         self._producer.begin()
@@ -183,6 +177,9 @@ class SinkFeeder:
             return
         shape = event.source, event.shape_id
         if shape in self._held:
+            return
+        if feed.problem is not None:
+            self._held.hold(shape, partition, offset)
             return
         before = feed.cursor
         try:
@@ -201,7 +198,7 @@ class SinkFeeder:
 
     def _set_aside(self, feed: ShapeFeed, error: FlushtrackerError) -> None:
         """Its next event is held; the others go on."""
-        feed.problem = str(error)
+        feed.problem, feed.has_topic = str(error), not isinstance(error, TopicLostError)
         logger.error("shape is set aside shape_id=%s topic=%s reason=%s", feed.shape_id, feed.topic, error)
 
     def _publish(self, feed: ShapeFeed, records: Iterable[SinkRecord]) -> None:
@@ -216,15 +213,16 @@ class SinkFeeder:
             return
         places = self._producer.places()
         state = self._config.state_topic
-        for shape, feed in self._changed.items():
+        for feed in self._changed.values():
             spans = {number: Span(*place) for (topic, number), place in places.items() if topic == feed.topic}
             feed.place(spans)
-            self._stored[shape], self._written[feed.topic] = feed.stored(), feed.source
-            self._producer.publish(state, self._stored[shape].key, self._stored[shape].to_json(), partition=0)
+            stored = feed.stored()
+            self._stored.keep(stored)
+            self._producer.publish(state, stored.key, stored.to_json(), partition=0)
         positions = self._held.not_past(self._changes.positions)
         self._producer.publish(state, POSITIONS_KEY, StoredPositions(positions).to_json(), partition=0)
         self._producer.commit()
-        self.live.committed()
+        self._live.committed()
         for feed in self._changed.values():
             self._notify(feed)
         self._changed = {}
@@ -236,6 +234,7 @@ class SinkFeeder:
         if not waiting or self._snapshots is None:
             return
         self._snapshots.look()
+        self._snapshots.keep(self._registry.may_need)
         for feed in waiting:
             found = self._snapshots.complete(feed.source, feed.shape_id)
             if found is None or found.incarnation != feed.incarnation:
@@ -259,7 +258,7 @@ class SinkFeeder:
 
     def _look(self) -> None:
         """Ask for the offsets of the groups that have something to read, and notify what they have read."""
-        unread = [feed for feed in self._feeds.values() if feed.is_unread]
+        unread = [feed for feed in self._feeds.values() if feed.is_unread and feed.has_topic]
         places: dict[str, set[tuple[str, int]]] = {}
         for feed in unread:
             for group in self._config.topics[feed.shape_id].groups:
@@ -270,7 +269,11 @@ class SinkFeeder:
         for feed in unread:
             committed = {group: _of(feed.topic, found) for group, found in sample.committed.items()}
             look = TopicLook(_of(feed.topic, sample.begins), committed, _of(feed.topic, sample.ends))
-            moved = feed.look(look)
+            try:
+                moved = feed.look(look)
+            except TopicLostError as error:
+                self._set_aside(feed, error)
+                continue
             self._log.losses(feed)
             if moved is not None:
                 self._notify(feed)

@@ -26,6 +26,8 @@ class LiveSinkStatus:
     def looked(self, feeds: Collection[ShapeFeed]) -> None:
         sources = {feed.source for feed in feeds}
         at_ms, source = now_ms(), sources.pop() if len(sources) == 1 else None
+        topics = {feed.topic for feed in feeds}
+        self._held = {topic: held for topic, held in self._held.items() if topic in topics}
         shapes = tuple(self._shape(feed, at_ms) for feed in feeds)
         self._last = replace(self._last, looked_at_ms=at_ms, source=source, shapes=shapes)
 

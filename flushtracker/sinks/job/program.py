@@ -5,13 +5,14 @@ from contextlib import closing
 from typing import Final
 
 from flushtracker.config.streams import FLUSHES, SHAPE_CHANGES, SHAPES, SNAPSHOTS_TAKEN
-from flushtracker.errors import ConfigError
+from flushtracker.errors import ConfigError, TopicLostError
 from flushtracker.events.topic_rules import topic_faults
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung
 from flushtracker.sinks.job.feed_config import FeedConfig, load_feed_config
 from flushtracker.sinks.job.feeder import SinkFeeder
+from flushtracker.sinks.job.live_sink_status import LiveSinkStatus
 from flushtracker.status.http.status_server import serving
 
 STOP_TIMEOUT_S: Final = 60.0
@@ -26,8 +27,16 @@ def run(arguments: argparse.Namespace) -> int:
     exit_if_hung("flushtracker sink", stop.is_set, STOP_TIMEOUT_S, arguments.log_format)
     require_topics(config.kafka, (SHAPES, SHAPE_CHANGES, FLUSHES))
     partitions = _ready_topics(config)
-    with closing(SinkFeeder(config, partitions)) as feeder, serving(config.status, feeder.live.read):
-        feeder.run(stop.is_set)
+    live, lost = LiveSinkStatus(), dict[str, str]()
+    with serving(config.status, live.read):
+        while not stop.is_set():
+            with closing(SinkFeeder(config, partitions, live, lost)) as feeder:
+                try:
+                    feeder.run(stop.is_set)
+                except TopicLostError as error:
+                    if error.topic in lost or error.topic not in partitions.keys() - {config.state_topic}:
+                        raise
+                    lost[error.topic] = str(error)
     return 0
 
 

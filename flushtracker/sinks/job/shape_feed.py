@@ -9,7 +9,8 @@ come before it. The reader then reads it again later, from its position in ``sha
   inside.
 
 If a shape's event cannot be taken, because a record would be too large or a value is not readable, the shape is **set
-aside**. The event is held until a next process tries again, and all other shapes continue.
+aside**. The event is held until a next process tries again, and all other shapes continue. So is one whose
+topic is gone. Its groups are not looked at any more, because what they commit may be of another topic of the same name.
 
 Everything here is a value; the caller publishes the records of :meth:`ShapeFeed.take` and the state after them in one
 transaction, after :meth:`ShapeFeed.place`.
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from flushtracker.errors import BrokerError, DecodeError
+from flushtracker.errors import NEW_TOPIC, BrokerError, DecodeError, TopicLostError
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.sinks.debezium_records import DebeziumRecords, SinkRecord
@@ -53,6 +54,8 @@ class ShapeFeed:
         self.topic = stored.topic
         self.problem: str | None = None
         """Why it is set aside; ``None`` if it is not."""
+        self.has_topic = True
+        """Whether its topic is the one that was written, as far as is known."""
         self.cursor = None if stored.cursor is None else LogOffset(*stored.cursor)
         self._contained = None if stored.snapshot is None else ContainedTransactions(*stored.snapshot)
         self._waits_for_snapshot = waits_for_snapshot
@@ -116,7 +119,7 @@ class ShapeFeed:
         """Note where the records since the last call are, before their transaction is committed.
 
         Raises:
-            BrokerError: as :meth:`GroupProgress.produce`.
+            TopicLostError: the records are in another topic, or those before are gone.
         """
         self._has_open_records = False
         try:
@@ -125,15 +128,14 @@ class ShapeFeed:
             raise self._named(error) from error
 
     def look(self, look: TopicLook) -> LogOffset | None:
-        """Count what the groups have committed; returns and raises as :meth:`GroupProgress.look`."""
+        """Count what the groups have committed; returns as :meth:`GroupProgress.look`, and raises as :meth:`place`."""
         try:
             return self.progress.look(look)
         except BrokerError as error:
             raise self._named(error) from error
 
-    def _named(self, error: BrokerError) -> BrokerError:
-        remedy = "give the shape another topic, and begin it again: flushtracker resync"
-        return BrokerError(f"topic {self.topic} of shape {self.shape_id!r}: {error}; {remedy}")
+    def _named(self, error: BrokerError) -> TopicLostError:
+        return TopicLostError(f"topic {self.topic} of shape {self.shape_id!r}: {error}; {NEW_TOPIC}", self.topic)
 
     def stored(self) -> StoredFeed:
         contained, progress = self._contained, self.progress

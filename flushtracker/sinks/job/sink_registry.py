@@ -26,7 +26,8 @@ class SinkRegistry:
         self._tables: dict[tuple[str, int], TableEntry] = {}
         self._records: dict[tuple[str, str], DebeziumRecords] = {}
         self._retired: Mapping[str, str] = {}
-        self._unknown: set[tuple[str, str, str | None]] = set()
+        self._unknown: dict[tuple[str, str], str | None] = {}
+        """By shape, the schema of changes with columns that are no longer in the registry."""
 
     def read(self) -> None:
         """Take what is new; raises ``BrokerError`` and ``DecodeError``."""
@@ -47,9 +48,19 @@ class SinkRegistry:
     def entries(self) -> list[ShapeEntry]:
         return list(self._shapes.values())
 
-    def is_retired(self, source: str) -> bool:
-        """Whether its slot is captured under another name, so that nothing waits for its shapes."""
-        return source in self._retired
+    def may_need(self, source: str, shape_id: str) -> bool:
+        """Whether it is not known that the shape has ended; it may be too new to be known at all."""
+        found = self._shapes.get((source, shape_id))
+        return found is None or not self.has_ended(found)
+
+    def has_ended(self, entry: ShapeEntry) -> bool:
+        """Whether it was removed, or its source's slot is captured under another name, so that nothing waits for it."""
+        return entry.is_condensed or entry.removed_at is not None or entry.source in self._retired
+
+    def forget(self, source: str, shape_id: str) -> None:
+        """Drop what was made of the entry of an ended shape."""
+        self._records.pop((source, shape_id), None)
+        self._unknown.pop((source, shape_id), None)
 
     def entry(self, source: str, shape_id: str, incarnation: int) -> ShapeEntry:
         """The entry of this incarnation or a later one; raises ``DecodeError`` if there is none."""
@@ -65,10 +76,11 @@ class SinkRegistry:
         """The records of the event's shape; raises ``ConfigError`` and ``DecodeError``."""
         found = self.records_of(event.source, event.shape_id)
         # An added column is in the registry before it is in a change. One that is not has been dropped since.
-        digest = event.source, event.shape_id, event.schema
-        if digest not in self._unknown and not all(found.knows(item) for item in event.items):
+        shape = event.source, event.shape_id
+        is_read = shape in self._unknown and self._unknown[shape] == event.schema
+        if not is_read and not all(found.knows(item) for item in event.items):
             self.read()
-            self._unknown.add(digest)
+            self._unknown[shape] = event.schema
             found = self.records_of(event.source, event.shape_id)
         return found
 

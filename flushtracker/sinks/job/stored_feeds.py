@@ -1,21 +1,61 @@
-"""Reads the stored state of Kafka sinks (:mod:`flushtracker.sinks.stored_feed`)."""
+"""``StoredFeeds``: what is stored of Kafka sinks (:mod:`flushtracker.sinks.stored_feed`), of the configured topics."""
 
 from contextlib import closing
 
-from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.sinks.job.feed_config import FeedConfig, SinkTopic
+from flushtracker.sinks.job.held_events import Shape
 from flushtracker.sinks.stored_feed import POSITIONS_START, StoredFeed, read_feed, read_positions
 
 
-def read_stored(config: KafkaConfig, topic: str) -> tuple[dict[tuple[str, str], StoredFeed], dict[int, int]]:
-    """What is stored of each source and shape, and the positions; raises ``BrokerError`` and ``DecodeError``."""
-    feeds: dict[tuple[str, str], StoredFeed] = {}
-    positions: dict[int, int] = {}
-    with closing(TopicReader(config, only_committed=True)) as reader:
-        for value in reader.values(topic):
-            if value.startswith(POSITIONS_START):
-                positions = read_positions(value)
-            else:
-                feed = read_feed(value)
-                feeds[feed.source, feed.shape_id] = feed
-    return feeds, positions
+class StoredFeeds:
+    """What the topic of the sink's state has of the shapes and topics in ``config``, and the ``positions``.
+
+    An ended shape stays: if it begins again, it must not be written to the topic that has its rows.
+
+    Raises:
+        BrokerError: the brokers do not answer, or refuse a request.
+        DecodeError: what is stored cannot be read.
+    """
+
+    def __init__(self, config: FeedConfig) -> None:
+        self.positions: dict[int, int] = {}
+        self._config = config
+        self._feeds: dict[Shape, StoredFeed] = {}
+        self._sources: dict[str, str] = {}
+        """Whose rows a topic has."""
+        self._names = {topic.name for topic in config.topics.values()}
+        with closing(TopicReader(config.kafka, only_committed=True)) as reader:
+            for value in reader.values(config.state_topic):
+                if value.startswith(POSITIONS_START):
+                    self.positions = read_positions(value)
+                else:
+                    self.keep(read_feed(value))
+
+    def keep(self, feed: StoredFeed) -> None:
+        """Note what is stored now, or will be by the open transaction."""
+        if feed.shape_id in self._config.topics:
+            self._feeds[feed.source, feed.shape_id] = feed
+        if feed.topic in self._names:
+            self._sources[feed.topic] = feed.source
+
+    def feed(self, entry: ShapeEntry, topic: str) -> StoredFeed:
+        """What a shape continues from, which may be nothing."""
+        definition = entry.definition
+        stored = self._feeds.get((entry.source, definition.id))
+        if stored is not None and stored.incarnation >= definition.incarnation:
+            return stored
+        return StoredFeed(source=entry.source, shape_id=definition.id, incarnation=definition.incarnation, topic=topic)
+
+    def reason_against(self, topic: SinkTopic, entry: ShapeEntry) -> str | None:
+        """Why the shape cannot be written to the topic, whose rows may have been deleted since without a record."""
+        source, definition = entry.source, entry.definition
+        if (before := self._sources.get(topic.name, source)) != source:
+            return f"its topic has rows of source {before}: give it another one"
+        stored = self._feeds.get((source, definition.id))
+        is_same_topic = stored is not None and stored.topic == topic.name
+        if stored is None or is_same_topic == (stored.incarnation == definition.incarnation):
+            return None
+        rows = "its topic has rows of the previous incarnation: give it another one"
+        return rows if is_same_topic else f"it is written to topic {stored.topic}"

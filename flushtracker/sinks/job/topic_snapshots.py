@@ -1,6 +1,6 @@
 """``PublishedSnapshots``: finds complete snapshots in the stream ``snapshots``, and reads their rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -40,6 +40,13 @@ class PublishedSnapshots:
             for partition, offset, value in reader.records_since(self._topic, self._read_until):
                 self._take(SnapshotEvent.from_json(value), partition, offset)
                 self._read_until[partition] = offset + 1
+
+    def keep(self, is_needed: Callable[[str, str], bool]) -> None:
+        """Forget the snapshots of all other shapes."""
+        for shape in [each for each in self._firsts if not is_needed(*each)]:
+            del self._firsts[shape]
+            self._found.pop(shape, None)
+            self._reader.forget(*shape)
 
     def complete(self, source: str, shape_id: str) -> FoundSnapshot | None:
         """The last complete attempt of the shape's last incarnation."""

@@ -1,0 +1,171 @@
+"""``SinkWorld``: the feeder of Kafka sinks on topics in memory, which keep only what has not been read."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+import pytest
+
+from flushtracker.events.topic_rules import Topics
+from flushtracker.kafka import flush_notifier
+from flushtracker.kafka.group_offsets import Place, SampledOffsets
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.sinks.job import feeder, sink_registry, stored_feeds, topic_snapshots
+from flushtracker.sinks.job.feed_config import FeedConfig, SinkTopic
+from flushtracker.sinks.job.feeder import SinkFeeder
+from flushtracker.sinks.job.live_sink_status import LiveSinkStatus
+
+SOURCE: Final = "7/1/s"
+STATE: Final = "sinks"
+GROUP: Final = "group"
+TOPICS: Final = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s", snapshots="n", snapshots_taken="t")
+
+
+class ManyTopics(Mapping[str, SinkTopic]):
+    """A topic for each shape ``s…``, and none for others."""
+
+    def __getitem__(self, shape_id: str) -> SinkTopic:
+        if not shape_id.startswith("s"):
+            raise KeyError(shape_id)
+        return SinkTopic(f"topic {shape_id}", (GROUP,), 1)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class OnePartition(Mapping[str, int]):
+    """Every topic has one partition."""
+
+    def __getitem__(self, _topic: str) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class SinkWorld:
+    """The program's topics, and what stands in for all Kafka clients of the feeder.
+
+    Groups read each record at once. Each call of :meth:`run` does everything that the loop does, once.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, topics: Mapping[str, SinkTopic] | None = None) -> None:
+        self.kept: dict[str, list[bytes]] = defaultdict(list)
+        self.firsts: dict[str, int] = defaultdict(int)
+        self.ends: dict[str, int] = defaultdict(int)
+        """Of the sinks' topics, which keep no records."""
+        self.gone: set[str] = set()
+        self.flushed: dict[bytes, bytes] = {}
+        self.now_s = 0.0
+        for module in (stored_feeds, sink_registry, topic_snapshots):
+            monkeypatch.setattr(module, "TopicReader", lambda *_, **__: self)
+        monkeypatch.setattr(feeder, "TransactionalProducer", lambda *_, **__: _Transactions(self))
+        monkeypatch.setattr(feeder, "GroupOffsets", lambda _: _Groups(self))
+        monkeypatch.setattr(feeder, "ChangesReader", lambda *_: _Changes(self))
+        monkeypatch.setattr(flush_notifier, "KafkaPublisher", lambda _: _Flushes(self))
+        monkeypatch.setattr(feeder, "time", self)
+        kafka = KafkaConfig("broker:9092", TOPICS)
+        self.config = FeedConfig(kafka, "kafka", "app", "", 500, STATE, ManyTopics() if topics is None else topics)
+        self.live = LiveSinkStatus()
+        self.feeder = SinkFeeder(self.config, OnePartition(), self.live, {})
+
+    def monotonic(self) -> float:
+        self.now_s += 60
+        return self.now_s
+
+    def run(self, rounds: int = 2) -> None:
+        left = iter([False] * rounds)
+        self.feeder.run(lambda: next(left, True))
+
+    def forget_records(self) -> None:
+        """Delete what was read."""
+        for topic, values in self.kept.items():
+            self.firsts[topic] += len(values)
+            values.clear()
+        self.ends.clear()
+        self.flushed.clear()
+
+    def values_of(self, topic: str, first: int, end: int | None = None) -> list[bytes]:
+        begin = self.firsts[topic]
+        return self.kept[topic][max(first - begin, 0) : None if end is None else end - begin]
+
+    def records_since(self, topic: str, starts: Mapping[int, int]) -> Iterator[tuple[int, int, bytes]]:
+        first = max(starts.get(0, 0), self.firsts[topic])
+        for place, value in enumerate(self.values_of(topic, first), first):
+            yield 0, place, value
+
+    def since(self, topic: str, starts: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]:
+        found = [value for _, _, value in self.records_since(topic, starts)]
+        return found, {0: self.firsts[topic] + len(self.kept[topic])}
+
+    def between(self, topic: str, _partition: int, first: int, end: int) -> list[bytes]:
+        return self.values_of(topic, first, end)
+
+    def values(self, topic: str) -> list[bytes]:
+        return self.kept[topic]
+
+    def close(self) -> None:
+        pass
+
+
+class _Transactions:
+    def __init__(self, world: SinkWorld) -> None:
+        self._world = world
+        self._places: dict[Place, tuple[int, int]] = {}
+
+    def begin(self) -> None:
+        self._places = {}
+
+    def publish(
+        self, topic: str, _key: bytes | None, _value: bytes | None, _headers: object = (), partition: int = -1
+    ) -> None:
+        place, end = (topic, max(partition, 0)), self._world.ends[topic]
+        self._places[place] = self._places.get(place, (end, end))[0], end + 1
+        self._world.ends[topic] = end + 1
+
+    def places(self) -> dict[Place, tuple[int, int]]:
+        return self._places
+
+    def commit(self) -> None:
+        self._places = {}
+
+
+class _Groups:
+    def __init__(self, world: SinkWorld) -> None:
+        self._world = world
+
+    def sample(self, places: Mapping[str, Collection[Place]]) -> SampledOffsets:
+        found = {place for read in places.values() for place in read if place[0] not in self._world.gone}
+        ends = {place: self._world.ends[place[0]] for place in found}
+        return SampledOffsets(dict.fromkeys(found, 0), dict.fromkeys(places, ends), ends)
+
+
+class _Changes:
+    def __init__(self, world: SinkWorld) -> None:
+        self._world = world
+        self.positions = {0: 0}
+
+    def records(self, _most: int, _timeout_s: float) -> Iterable[tuple[int, int, bytes]]:
+        for partition, offset, value in self._world.records_since(TOPICS.shape_changes, self.positions):
+            self.positions = {partition: offset + 1}
+            yield partition, offset, value
+
+    def rewind(self, partition: int, offset: int) -> None:
+        self.positions = {partition: min(offset, self.positions[partition])}
+
+
+class _Flushes:
+    def __init__(self, world: SinkWorld) -> None:
+        self._world = world
+
+    def publish(self, _topic: str, key: bytes, value: bytes) -> None:
+        self._world.flushed[key] = value
+
+    def poll(self) -> None:
+        pass

@@ -1,0 +1,104 @@
+"""What ``flushtracker sink`` keeps of shapes that have come and gone: nothing, but for what is listed with a reason."""
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, SnapshotRow
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.contained_transactions import ContainedTransactions
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.key_bindings import ID_KEY
+from tests.support.large_containers import containers
+from tests.support.sink_world import SOURCE, TOPICS, SinkWorld
+
+SHAPES: Final = 20_000
+AT_ONCE: Final = 2_000
+MANY: Final = AT_ONCE * 2
+
+KEPT: Final = {
+    # As in capture: an id stands for its next incarnation alone, so the registry has each for ever, in little more
+    # than its id.
+    "SinkRegistry._shapes",
+    # As in capture: there is no entry that says that a table was dropped.
+    "SinkRegistry._tables",
+    # An ended shape must not begin again in the topic that has its rows. These are of topics that the configuration
+    # names, and no others.
+    "StoredFeeds._feeds",
+}
+
+
+class Sink:
+    """Shapes on a table each; every other one has no topic."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = SinkWorld(monkeypatch)
+        self.flushed = 0
+
+    def send(self, topic: str | None, *values: str) -> None:
+        assert topic is not None
+        self.world.kept[topic] += [value.encode() for value in values]
+
+    def play(self, numbers: range) -> None:
+        """Each shape's whole life: it gets its snapshot and a change, is flushed, and ends."""
+        for entry in (entry for number in numbers for entry in self.entries(number)):
+            self.send(TOPICS.shapes, entry.to_json())
+        self.world.run()
+        for number in numbers:
+            row = SnapshotRow('"public"."t"/"1"', {"id": "1"})
+            end = SnapshotEnd(1, ContainedTransactions(90, ()))
+            self.send(TOPICS.snapshots, SnapshotEvent(SOURCE, name(number), 1, 0, (row,), end).to_json())
+            self.send(TOPICS.shape_changes, change(number, 100, 0).to_json(), change(number, 200, 100).to_json())
+        self.world.run(4)
+        self.flushed += len(self.world.flushed)
+        ended = [replace(self.entries(number)[1], removed_at=LogOffset(300, 0)) for number in numbers]
+        self.send(TOPICS.shapes, *(entry.to_json() for entry in ended))
+        self.world.run()
+        self.send(TOPICS.shapes, *(entry.condensed().to_json() for entry in ended))
+        # A program that had hung, and resends.
+        self.send(TOPICS.shape_changes, *(change(number, 200, 100).to_json() for number in numbers))
+        self.world.run()
+        self.world.forget_records()
+
+    def entries(self, number: int) -> tuple[TableEntry, ShapeEntry]:
+        oid = 20_000 + number
+        binding = TableBinding(oid, ("public", "t"), ID_KEY, (ColumnBinding(1, "id", 23, -1, 1),))
+        definition = ShapeDefinition(name(number), binding.table, replica="full", snapshot=True, writer="kafka")
+        return TableEntry(SOURCE, binding), ShapeEntry(SOURCE, definition, oid, LogOffset(9, 0), starts_visible=True)
+
+
+def name(number: int) -> str:
+    return f"{'s' if number % 2 else 'none'}{number}"
+
+
+def change(number: int, tx: int, follows: int) -> ShapeChangesEvent:
+    """A row with a column that was dropped since."""
+    item = LogItem(LogOffset(tx, 0), "insert", '"public"."t"/"1"', {"id": "1", "gone": "x"})
+    return ShapeChangesEvent(
+        *(SOURCE, name(number), 7, LogOffset(follows, 0), item.offset),
+        start=follows == 0,
+        has_begin=True,
+        commit=Commit("2026-01-01T00:00:00.000000Z", tx + 8),
+        items=(item,),
+        schema="5c",
+        writer="kafka",
+    )
+
+
+def test_nothing_is_kept_of_shapes_that_have_come_and_gone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    sink = Sink(monkeypatch)
+    for first in range(0, SHAPES, AT_ONCE):
+        sink.play(range(first, first + AT_ONCE))
+    assert sink.flushed == SHAPES / 2
+    found = dict(containers([sink.world.feeder, sink.world.live], MANY))
+    assert {name: size for name, size in found.items() if name not in KEPT} == {}
+    assert found.keys() == KEPT
