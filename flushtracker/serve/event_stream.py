@@ -5,7 +5,6 @@ connection ends only after one, however long that takes, or when the server stop
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -21,24 +20,15 @@ from flushtracker.serve.follower import Follower
 from flushtracker.serve.http_answers import Headers, send_part, start_stream
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefetchError, RefusalError
-from flushtracker.serve.shape_answers import ShapeAnswers
+from flushtracker.serve.shape_answers import ShapeAnswers, spread_s
 from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.status.http.asgi import Send
 
 STREAM_S: Final = 60.0
-_LEAST: Final = 0.75
-"""The part of it after which the first of those streams end that began at the same time."""
+"""A stream's longest life."""
 ALIVE_S: Final = 20.0
 """A comment is sent at least this often, so that no proxy considers the connection dead."""
 _ALIVE: Final = b": alive\n\n"
-
-
-def lifetime_s() -> float:
-    """How long a stream lasts: not equally long, because thousands that began after a restart would reconnect at once.
-
-    The kernel drops what does not fit into its queue of connections, and such a client waits up to half a minute.
-    """
-    return STREAM_S * random.uniform(_LEAST, 1)  # noqa: S311  not a secret
 
 
 async def send_events(
@@ -56,7 +46,7 @@ async def send_events(
         DisconnectedError, StalledError: the client does not read it.
         BeginAgainError, RefusalError, FlushtrackerError: as ``ShapeAnswers.answer``, before anything is sent.
     """
-    end_s = time.monotonic() + lifetime_s()
+    end_s = time.monotonic() + spread_s(STREAM_S)
     follower, page = await until_disconnected(answers.stream(request), disconnected)
     with sending(page.body):
         headers = {**begun(follower), "content-type": "text/event-stream", "cache-control": "no-store"}

@@ -15,6 +15,7 @@ request, if the client may have seen answers of another server that is ahead.
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,9 +43,19 @@ from flushtracker.serve.subset.subset_answers import SubsetAnswers
 from flushtracker.serve.tail.tail_pages import TailPages
 
 LIVE_S: Final = 20.0
-"""How long a client waits for a change."""
+"""The longest time that a client waits for a change."""
 
+_LEAST: Final = 0.75
+"""The part of the longest time after which the first of those requests end that began at the same time."""
 _TRIES: Final = 3
+
+
+def spread_s(longest_s: float) -> float:
+    """How long a request lasts: not equally long, because thousands that began after a restart would return at once.
+
+    The kernel drops connections that do not fit into its queue, and such a client waits up to half a minute.
+    """
+    return longest_s * random.uniform(_LEAST, 1)  # noqa: S311  not a secret
 
 
 class ShapeAnswers:
@@ -95,7 +106,7 @@ class ShapeAnswers:
                 return await self._rows(request, seen, handle, request.start)
         follower = await self.follow(request)
         with as_conflict(request, follower.seen):
-            end_s = self._now_s() + self._live_s
+            end_s = self._now_s() + spread_s(self._live_s)
             if request.live:
                 follower = await self.more(follower, disconnected, end_s)
             page = await self.page_until(follower, disconnected)

@@ -122,6 +122,22 @@ async def test_waiting_client_gets_an_empty_answer_in_the_end(log: str) -> None:
             assert client.cursor != before
 
 
+async def test_clients_that_began_to_wait_together_are_not_answered_together(log: str) -> None:
+    """A thousand that were, came back together, and a change waited behind them."""
+    append(log, inserts(10, "a"))
+    async with serving(log, live_s=2.0) as server:
+        client = Client(USERS)
+        await client.sync(server)
+        ends_s: list[float] = []
+
+        async def wait() -> None:
+            await server.get(client.query(live=True))
+            ends_s.append(time.monotonic())
+
+        await asyncio.gather(*(wait() for _ in range(50)))
+    assert max(ends_s) - min(ends_s) > 0.2
+
+
 async def test_rows_and_log_come_in_pages_of_whole_transactions(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another server goes on in the rows where the first one has stopped, and so does one that kept nothing."""
     for module in (body, log_pages):

@@ -10,7 +10,7 @@ import pytest
 from flushtracker.serve import body, event_stream
 from flushtracker.serve.body import Body, Page, PageFile, join
 from flushtracker.serve.follower import Follower
-from flushtracker.serve.shape_answers import ShapeAnswers
+from flushtracker.serve.shape_answers import ShapeAnswers, spread_s
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_client import Client, Response, Server, serving
 from tests.support.shape_log_rows import append, inserts
@@ -157,6 +157,6 @@ def test_events_of_any_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPa
 
 def test_streams_that_began_together_do_not_end_together() -> None:
     """Four thousand of them reconnected in the same second; the kernel dropped what did not fit into its queue."""
-    ends = Counter(int(event_stream.lifetime_s()) for _ in range(4_000))
+    ends = Counter(int(spread_s(event_stream.STREAM_S)) for _ in range(4_000))
     assert 45 <= min(ends) <= max(ends) <= 60
     assert max(ends.values()) < 600
