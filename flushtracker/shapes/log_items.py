@@ -14,8 +14,9 @@ truncate      no key, no value; of a partition, if keys      the same
 ============  =============================================  ================================================
 
 "Whole" means the shape's columns that the server sent: old rows have only the replica identity, and updates omit
-unchanged TOAST columns. A column whose old value is unknown counts as changed. ``old_value`` says which these are: it
-has the key only if the old row has the replica identity alone, and then all of that, because an update keeps the key.
+unchanged TOAST columns, which ``replica: full`` takes from the old row if that has them. A column whose old value is
+unknown counts as changed. ``old_value`` says which these are: it has the key only if the old row has the replica
+identity alone, and then all of that, because an update keeps the key.
 
 An update of the key is a delete at ``(tx, op)`` and an insert at ``(tx, op + 1)``, because a log by key cannot express
 that a row has moved. The insert's unchanged TOAST columns are filled in from the old row if that is known. If it is not
@@ -85,7 +86,7 @@ def _update(shape: BoundShape, update: Update) -> tuple[LogItem, ...]:
         shape.require_whole(update, new)
         after = LogOffset(offset.tx_offset, offset.op_offset + 1)
         return (_delete(shape, update, old), _insert(shape, update, after, new))
-    sent = _chosen(shape, update.new)
+    sent = _chosen(shape, new if shape.definition.replica == "full" else update.new)
     changed = {name for name, value in sent.items() if name not in old or old[name] != value}
     if shape.definition.replica == "full":
         is_whole = update.relation.replica_identity == "full"

@@ -153,9 +153,6 @@ RULES: Final[dict[str, Rule]] = {
         is_value(found, "a2", "a2_tx") and found.ours in ([1, 2, 3, None], ["a", "b", "c", None])
     ),
     "large arrays that were not sent": lambda found: is_not_sent(found) and found.theirs is None,
-    "large values that an update has not changed, with REPLICA IDENTITY FULL": lambda found: (
-        is_not_sent(found) and found.theirs is not None and found.table == "whole"
-    ),
 }
 """What is a difference of each row of the page's table."""
 

@@ -60,7 +60,8 @@ def update(table: Relation, old: dict[str, str] | None, new: dict[str, str]) -> 
         ("full", update(FULL_USERS, OLD, OLD), LogItem(at(4), "update", KEY_7, OLD, {})),
         ("default", update(USERS, None, TOAST), LogItem(at(4), "update", KEY_7, TOAST)),
         ("default", update(FULL_USERS, OLD, TOAST), LogItem(at(4), "update", KEY_7, TOAST)),
-        ("full", update(FULL_USERS, OLD, TOAST), LogItem(at(4), "update", KEY_7, TOAST, {"region": "eu"})),
+        ("full", update(FULL_USERS, OLD, TOAST), LogItem(at(4), "update", KEY_7, NEW, {"region": "eu"})),
+        ("full", update(USERS, None, TOAST), LogItem(at(4), "update", KEY_7, TOAST)),
         ("full", update(INDEXED_USERS, PART, NEW), LogItem(at(4), "update", KEY_7, NEW, PART)),
         ("full", update(INDEXED_USERS, PART, OLD), LogItem(at(4), "update", KEY_7, OLD, PART)),
     ],
@@ -68,7 +69,7 @@ def update(table: Relation, old: dict[str, str] | None, new: dict[str, str]) -> 
 def test_an_item_has_the_values_that_its_replica_setting_asks_for(
     replica: str, change: Change, expected: LogItem
 ) -> None:
-    """Default: the key and the changes; full: everything sent. An update leaves out its unchanged TOAST columns.
+    """Default: the key and the changes; full: everything known. Only an old row may have unchanged TOAST columns.
 
     Old values have the key if they are the replica identity alone.
     """
