@@ -82,6 +82,8 @@ def connect_type(
         if (element := ITEMS.get(type_oid, _BOX)) != _BOX:
             return _builtin(element, type_modifier).array(is_flat=is_flat)
         return _builtin(type_oid, type_modifier)
+    if binding.kind == "array" and not _has_commas(binding.parts[0], types):
+        return _TEXT
     if binding.kind in ("domain", "array"):
         # The registry lacks the modifier of a domain's base type, so that counts as unrestricted.
         inner = connect_type(binding.parts[0], -1, types, is_flat=is_flat)
@@ -90,6 +92,16 @@ def connect_type(
         allowed = ",".join(label.text for label in binding.labels)
         return _semantic(str, "string", "io.debezium.data.Enum", allowed=allowed)
     return _BY_NAME.get(binding.name, _TEXT) if binding.kind == "base" else _TEXT
+
+
+def _has_commas(element_oid: int, types: Mapping[int, TypeBinding]) -> bool:
+    """Whether commas are known to separate the elements of an array: an extension may have chosen another character."""
+    binding = types.get(element_oid)
+    if binding is None:
+        return element_oid != _BOX
+    if binding.kind == "domain":
+        return _has_commas(binding.parts[0], types)
+    return binding.kind != "base" or binding.name in _BY_NAME
 
 
 def _builtin(type_oid: int, type_modifier: int) -> ConnectType:
@@ -152,6 +164,7 @@ _BY_OID: Final[Mapping[int, ConnectType]] = {
 _BY_NAME: Final = {
     "hstore": _semantic(values.hstore, "string", "io.debezium.data.Json"),
     "ltree": _semantic(str, "string", "io.debezium.data.Ltree"),
+    "citext": _TEXT,
 }
 """Types of extensions, which have no OID of their own."""
 _BITS: Final = frozenset({1560, 1562})

@@ -175,6 +175,7 @@ COLUMNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "a_vc": ("varchar(9)[]", ("'{ab,NULL}'",)),
     "a_tx": ("text[]", ('\'{a,"b,\\"c\\\\",NULL,"NULL",""}\'', "'{}'")),
     "a_pt": ("point[]", ("'{\"(1,2)\",NULL}'",)),
+    "a_bx": ("box[]", ("ARRAY['(1,2),(3,4)'::box, '(0,0),(1,1)', NULL]", "'{}'")),
     "a_hs": ("hstore[]", ("ARRAY['a=>1'::hstore, NULL]",)),
     "a_md": ("mood[]", ("'{sad,happy}'",)),
     "a_md0": ("mood[]", ("'{sad,NULL}'",)),

@@ -104,6 +104,10 @@ def is_array_of_bits(found: Difference) -> bool:
     return is_value(found, "a_bits") and (found.theirs, found.ours) == (None, ["Cg==", None])
 
 
+def is_left_out(found: Difference) -> bool:
+    return has_column(found, *ARRAYS_LEFT_OUT) and found.theirs == ABSENT
+
+
 Rule: TypeAlias = Callable[[Difference], bool]
 RULES: Final[dict[str, Rule]] = {
     "`source.version`": lambda found: (found.part, found.name, found.ours) == ("source", "version", "flushtracker"),
@@ -122,9 +126,10 @@ RULES: Final[dict[str, Rule]] = {
     "other types: composite ones, `line`, `circle`, `box`, `pg_lsn`, `tsquery`": lambda found: (
         has_column(found, *LEFT_OUT) and found.theirs == ABSENT
     ),
-    "arrays of these, of domains, and of `bit varying`, `interval`, `money`, `name`, `point`, `xml`": lambda found: (
-        has_column(found, *ARRAYS_LEFT_OUT) and found.theirs == ABSENT
+    "arrays of `box`, and of extensions' types but `citext`, `hstore` and `ltree`": lambda found: (
+        has_column(found, "a_bx") and found.theirs == ABSENT
     ),
+    "other arrays of these, of domains, and of `bit varying`, `interval`, `money`, `name`, `point`, `xml`": is_left_out,
     "`name`": lambda found: is_value(found, "nm") and (found.theirs, found.ours) == (None, "a name"),
     "`bit varying(1)` without a bit": lambda found: (
         is_value(found, "vbit1") and (found.theirs, found.ours) == (None, False)

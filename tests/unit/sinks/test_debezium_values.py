@@ -22,6 +22,12 @@ TYPES = {
     20_004: TypeBinding(20_004, "public", "hstore", "base"),
     20_005: TypeBinding(20_005, "public", "pair", "composite", (23, 25)),
     20_006: TypeBinding(20_006, "public", "days", "domain", (1182,)),
+    20_007: TypeBinding(20_007, "public", "geometry", "base"),
+    20_008: TypeBinding(20_008, "public", "_geometry", "array", (20_007,)),
+    20_009: TypeBinding(20_009, "public", "area", "domain", (603,)),
+    20_010: TypeBinding(20_010, "public", "_area", "array", (20_009,)),
+    20_011: TypeBinding(20_011, "public", "citext", "base"),
+    20_012: TypeBinding(20_012, "public", "_citext", "array", (20_011,)),
 }
 
 INTEGERS: Final = {"int16": 16, "int32": 32, "int64": 64}
@@ -71,6 +77,9 @@ VALUES: Final = [
     (1186, -1, "infinity", 2**63 - 1),
     (603, -1, "(3,4),(1,2)", "(3,4),(1,2)"),
     (1020, -1, "{(3,4),(1,2);(1,1),(0,0)}", "{(3,4),(1,2);(1,1),(0,0)}"),
+    (20_008, -1, "{0101:0102}", "{0101:0102}"),
+    (20_010, -1, "{(3,4),(1,2);(1,1),(0,0)}", "{(3,4),(1,2);(1,1),(0,0)}"),
+    (20_012, -1, "{a,B}", ["a", "B"]),
     (1560, 1, "1", True),
     (1560, 4, "1010", "Cg=="),
     (1562, -1, "", ""),
