@@ -146,11 +146,11 @@ class BrokerUnavailableError(BrokerError):
 
 
 class TopicLostError(BrokerError):
-    """``topic`` was deleted or replaced, has lost records, or takes none; other topics may be used."""
+    """``topic`` was deleted or replaced, or has lost records, or ``is_there`` and takes none; others may be used."""
 
-    def __init__(self, message: str, topic: str = "") -> None:
+    def __init__(self, message: str, topic: str = "", *, is_there: bool = False) -> None:
         super().__init__(message)
-        self.topic = topic
+        self.topic, self.is_there = topic, is_there
 
 
 class PostgresError(FlushtrackerError):

@@ -60,11 +60,15 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as described by its broker; ``config`` is its effective configuration, including defaults."""
+    """A topic as described by its broker; ``config`` is its effective configuration, including defaults.
+
+    A topic that is created again has another ``topic_id``; empty if that was not asked for.
+    """
 
     name: str
     partitions: int
     config: Mapping[str, str]
+    topic_id: str = ""
 
 
 def topic_settings(

@@ -75,14 +75,16 @@ class TopicAdmin:
         """Likewise, of any topics by their names; raises ``BrokerError``."""
         described = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
         self._wait(described.values())
-        partitions = {
-            name: len(self._answer(future, name, "described", "READ, WRITE or DESCRIBE").partitions)
+        found = {
+            name: self._answer(future, name, "described", "READ, WRITE or DESCRIBE")
             for name, future in described.items()
             if not _is_unknown_topic(future)
         }
-        configs = self._configs(partitions)
+        configs = self._configs(found)
         return {
-            name: TopicFacts(name, partitions[name], configs[name]) if name in partitions else None
+            name: TopicFacts(name, len(found[name].partitions), configs[name], str(found[name].topic_id))
+            if name in found
+            else None
             for name in described
         }
 

@@ -62,6 +62,8 @@ class TransactionalProducer:
         self._places: dict[tuple[str, int], tuple[int, int]] = {}
         self._topics: set[str] = set()
         """Those of the open transaction."""
+        self._absent: set[str] = set()
+        """Those of them that the last answer lacked."""
         self._lost: TopicLostError | None = None
         try:
             self._producer.init_transactions(self._timeout_s)
@@ -69,7 +71,7 @@ class TransactionalProducer:
             self._fail(error)
 
     def begin(self) -> None:
-        self._places, self._topics = {}, set()
+        self._places, self._topics, self._absent = {}, set(), set()
         self._try(self._producer.begin_transaction)
 
     def publish(
@@ -109,10 +111,14 @@ class TransactionalProducer:
         return dict(self._places)
 
     def _find_gone(self) -> None:
-        """Find a topic of the transaction that was deleted: librdkafka would ask to add it without end."""
+        """Find a topic of the transaction that was deleted: librdkafka would ask to add it without end.
+
+        One broker alone may not know a topic yet, so two answers must lack it.
+        """
         with suppress(KafkaException):
             there = self._producer.list_topics(timeout=_LOOK_S).topics
-            for topic in sorted(self._topics - there.keys()):
+            absent, self._absent = self._absent, self._topics - there.keys()
+            for topic in sorted(absent & self._absent):
                 self._note(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), topic)
                 self._producer.purge()
 
@@ -142,8 +148,10 @@ class TransactionalProducer:
     def _note(self, error: KafkaError, topic: str) -> None:
         """Note why a topic takes no records."""
         if error.code() in _GONE | _REFUSED and self._lost is None:
-            remedy = f"; {NEW_TOPIC}" if error.code() in _GONE else missing_acl(error, "WRITE", f"topic {topic}")
-            self._lost = TopicLostError(f"topic {topic} takes no records: {self._errors.masked(error)}{remedy}", topic)
+            is_there = error.code() in _REFUSED
+            remedy = missing_acl(error, "WRITE", f"topic {topic}") if is_there else f"; {NEW_TOPIC}"
+            reason = f"topic {topic} takes no records: {self._errors.masked(error)}{remedy}"
+            self._lost = TopicLostError(reason, topic, is_there=is_there)
 
     def _try(self, call: Callable[[], object]) -> None:
         try:

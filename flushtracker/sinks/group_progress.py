@@ -53,7 +53,10 @@ class ProducedMark:
 
 @dataclass(frozen=True, slots=True)
 class TopicLook:
-    """The first position of each partition, then what each group has committed, then the end of each partition."""
+    """The first position of each partition, then what each group has committed, then the end of each partition.
+
+    A broker may not know a partition for a moment, so beginnings and ends may lack it.
+    """
 
     begins: Mapping[int, int]
     committed: Mapping[str, Mapping[int, int]]
@@ -146,24 +149,32 @@ class GroupProgress:
         self._thin()
         return self._advance()
 
+    def is_covered_by(self, look: TopicLook) -> bool:
+        """Whether the look has every partition with records."""
+        return self._ends.keys() <= look.begins.keys() & look.ends.keys()
+
     def look(self, look: TopicLook) -> LogOffset | None:
         """Count what the groups have committed; returns what is flushed, if that has moved.
+
+        Nothing is counted if the look lacks a partition: records may have been deleted there.
 
         Raises:
             BrokerError: the topic ends before what was produced.
         """
         for partition, end in self._ends.items():
-            if (now := look.ends.get(partition, 0)) < end:
+            if (now := look.ends.get(partition, end)) < end:
                 raise self._lost(partition, now)
+        if not self.is_covered_by(look):
+            return None
         self._losses = tuple(
             RecordLoss(lag.group, lag.partition, lag.position, begin)
             for lag in self.lags()
-            if (begin := look.begins.get(lag.partition, 0)) > lag.position
+            if (begin := look.begins[lag.partition]) > lag.position
         )
         lost = {(loss.group, loss.partition) for loss in self._losses}
         for group, counted in self._counted.items():
             for partition, position in look.committed.get(group, {}).items():
-                if (group, partition) not in lost and position <= look.ends.get(partition, 0):
+                if (group, partition) not in lost and position <= look.ends.get(partition, -1):
                     counted[partition] = max(position, counted.get(partition, 0))
         return self._advance()
 

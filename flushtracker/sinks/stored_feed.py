@@ -19,13 +19,17 @@ class StoredMark(Struct):
 
 
 class StoredFeed(Struct, kw_only=True):
-    """A shape: what is produced, and how far its groups were. ``snapshot`` is what its snapshot contains."""
+    """A shape: what is produced, and how far its groups were. ``snapshot`` is what its snapshot contains.
+
+    ``topic_id`` is Kafka's, of the topic that has the records.
+    """
 
     v: Version = VERSION
     source: str
     shape_id: str
     incarnation: Annotated[int, Meta(ge=1)]
     topic: str
+    topic_id: str = ""
     cursor: tuple[Position, Position] | None = None
     snapshot: tuple[Position, tuple[tuple[Position, Position], ...]] | None = None
     after_truncate: bool = False

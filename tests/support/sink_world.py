@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from flushtracker.events.topic_rules import Topics
+from flushtracker.events.topic_rules import TopicFacts, Topics
 from flushtracker.kafka import flush_notifier
 from flushtracker.kafka.group_offsets import Place, SampledOffsets
 from flushtracker.kafka.kafka_config import KafkaConfig
@@ -36,11 +36,14 @@ class ManyTopics(Mapping[str, SinkTopic]):
         return 0
 
 
-class OnePartition(Mapping[str, int]):
-    """Every topic has one partition."""
+class OnePartition(Mapping[str, TopicFacts]):
+    """Every topic has one partition, and an id that it gets when it is created."""
 
-    def __getitem__(self, _topic: str) -> int:
-        return 1
+    def __init__(self, topic_id: str = "first") -> None:
+        self._topic_id = topic_id
+
+    def __getitem__(self, topic: str) -> TopicFacts:
+        return TopicFacts(topic, 1, {}, self._topic_id)
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
@@ -73,7 +76,11 @@ class SinkWorld:
         kafka = KafkaConfig("broker:9092", TOPICS)
         self.config = FeedConfig(kafka, "kafka", "app", "", 500, STATE, ManyTopics() if topics is None else topics)
         self.live = LiveSinkStatus()
-        self.feeder = SinkFeeder(self.config, OnePartition(), self.live, {})
+        self.start()
+
+    def start(self, topic_id: str = "first") -> None:
+        """A process that continues from what is stored, in topics with this id."""
+        self.feeder = SinkFeeder(self.config, OnePartition(topic_id), self.live, {})
 
     def monotonic(self) -> float:
         self.now_s += 60
@@ -123,8 +130,10 @@ class _Transactions:
         self._places = {}
 
     def publish(
-        self, topic: str, _key: bytes | None, _value: bytes | None, _headers: object = (), partition: int = -1
+        self, topic: str, _key: bytes | None, value: bytes | None, _headers: object = (), partition: int = -1
     ) -> None:
+        if topic == STATE and value is not None:
+            self._world.kept[topic].append(value)
         place, end = (topic, max(partition, 0)), self._world.ends[topic]
         self._places[place] = self._places.get(place, (end, end))[0], end + 1
         self._world.ends[topic] = end + 1

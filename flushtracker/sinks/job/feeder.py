@@ -21,6 +21,7 @@ from typing import Final
 from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError, TopicLostError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.events.topic_rules import TopicFacts
 from flushtracker.kafka.changes_reader import ChangesReader
 from flushtracker.kafka.flush_notifier import FlushNotifier
 from flushtracker.kafka.group_offsets import GroupOffsets
@@ -50,7 +51,7 @@ _TRANSACTION_MS: Final = 15 * 60_000
 
 
 class SinkFeeder:
-    """Feeds the topics of ``config`` until told to stop; close it when done. ``partitions`` are those of each topic.
+    """Feeds the topics of ``config``, which are ``topics``, until told to stop; close it when done.
 
     ``lost``: the topics that are not written to, with the reasons.
 
@@ -60,9 +61,13 @@ class SinkFeeder:
     """
 
     def __init__(
-        self, config: FeedConfig, partitions: Mapping[str, int], live: LiveSinkStatus, lost: Mapping[str, str]
+        self,
+        config: FeedConfig,
+        topics: Mapping[str, TopicFacts],
+        live: LiveSinkStatus,
+        lost: Mapping[str, TopicLostError],
     ) -> None:
-        self._config, self._partitions, self._live, self._lost = config, partitions, live, lost
+        self._config, self._topics, self._live, self._lost = config, topics, live, lost
         kafka = config.kafka
         self._producer = TransactionalProducer(
             kafka, f"{config.state_topic} {config.writer}", timeout_ms=_TRANSACTION_MS
@@ -125,13 +130,13 @@ class SinkFeeder:
         if topic is None or reason is not None:
             self._log.not_written(entry, reason)
             return None
-        partitions, waits = self._partitions[topic.name], bool(definition.snapshot)
+        facts, waits = self._topics[topic.name], bool(definition.snapshot)
         stored = self._stored.feed(entry, topic.name)
-        feed = self._feeds[shape] = ShapeFeed(stored, topic.groups, partitions=partitions, waits_for_snapshot=waits)
+        feed = self._feeds[shape] = ShapeFeed(stored, topic.groups, facts, waits_for_snapshot=waits)
         self._sources[definition.id] = entry.source
         logger.info("feeding shape shape_id=%s topic=%s groups=%s", definition.id, topic.name, ",".join(topic.groups))
-        if topic.name in self._lost:
-            self._set_aside(feed, TopicLostError(self._lost[topic.name], topic.name))
+        if (lost := self._lost.get(topic.name) or feed.replaced_topic(facts)) is not None:
+            self._set_aside(feed, lost)
         self._notify(feed)
         return feed
 
@@ -198,7 +203,7 @@ class SinkFeeder:
 
     def _set_aside(self, feed: ShapeFeed, error: FlushtrackerError) -> None:
         """Its next event is held; the others go on."""
-        feed.problem, feed.has_topic = str(error), not isinstance(error, TopicLostError)
+        feed.problem, feed.has_topic = str(error), not isinstance(error, TopicLostError) or error.is_there
         logger.error("shape is set aside shape_id=%s topic=%s reason=%s", feed.shape_id, feed.topic, error)
 
     def _publish(self, feed: ShapeFeed, records: Iterable[SinkRecord]) -> None:
@@ -270,7 +275,7 @@ class SinkFeeder:
             committed = {group: _of(feed.topic, found) for group, found in sample.committed.items()}
             look = TopicLook(_of(feed.topic, sample.begins), committed, _of(feed.topic, sample.ends))
             try:
-                moved = feed.look(look)
+                moved = feed.look(look, time.monotonic())
             except TopicLostError as error:
                 self._set_aside(feed, error)
                 continue

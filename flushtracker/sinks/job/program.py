@@ -6,7 +6,7 @@ from typing import Final
 
 from flushtracker.config.streams import FLUSHES, SHAPE_CHANGES, SHAPES, SNAPSHOTS_TAKEN
 from flushtracker.errors import ConfigError, TopicLostError
-from flushtracker.events.topic_rules import topic_faults
+from flushtracker.events.topic_rules import TopicFacts, topic_faults
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung
@@ -26,22 +26,22 @@ def run(arguments: argparse.Namespace) -> int:
     set_on_signals(stop)
     exit_if_hung("flushtracker sink", stop.is_set, STOP_TIMEOUT_S, arguments.log_format)
     require_topics(config.kafka, (SHAPES, SHAPE_CHANGES, FLUSHES))
-    partitions = _ready_topics(config)
-    live, lost = LiveSinkStatus(), dict[str, str]()
+    topics = _ready_topics(config)
+    live, lost = LiveSinkStatus(), dict[str, TopicLostError]()
     with serving(config.status, live.read):
         while not stop.is_set():
-            with closing(SinkFeeder(config, partitions, live, lost)) as feeder:
+            with closing(SinkFeeder(config, topics, live, lost)) as feeder:
                 try:
                     feeder.run(stop.is_set)
                 except TopicLostError as error:
-                    if error.topic in lost or error.topic not in partitions.keys() - {config.state_topic}:
+                    if error.topic in lost or error.topic not in topics.keys() - {config.state_topic}:
                         raise
-                    lost[error.topic] = str(error)
+                    lost[error.topic] = error
     return 0
 
 
-def _ready_topics(config: FeedConfig) -> dict[str, int]:
-    """The partitions of each topic, after the missing ones are created.
+def _ready_topics(config: FeedConfig) -> dict[str, TopicFacts]:
+    """Each topic, after the missing ones are created.
 
     Raises:
         ConfigError: a topic is wrong.
@@ -60,4 +60,4 @@ def _ready_topics(config: FeedConfig) -> dict[str, int]:
     found = {name: each for name, each in facts.items() if each is not None}
     if faults := [fault for name, each in found.items() for fault in topic_faults(roles[name][0], each, **limits)]:
         raise ConfigError("; ".join(faults))
-    return {name: each.partitions for name, each in found.items()}
+    return found

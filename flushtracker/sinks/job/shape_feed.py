@@ -22,6 +22,7 @@ from typing import Final
 
 from flushtracker.errors import NEW_TOPIC, BrokerError, DecodeError, TopicLostError
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.events.topic_rules import TopicFacts
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.sinks.debezium_records import DebeziumRecords, SinkRecord
 from flushtracker.sinks.group_progress import GroupProgress, ProducedMark, Span, TopicLook
@@ -29,6 +30,8 @@ from flushtracker.sinks.stored_feed import StoredFeed, StoredMark
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
 
+_ABSENT_S: Final = 10.0
+"""How long a broker may not know a topic, as after its start, before that counts as deleted."""
 _TRUNCATES: Final = frozenset({"truncate", "truncate_partition"})
 
 
@@ -42,16 +45,16 @@ class TakenEvent:
 
 
 class ShapeFeed:
-    """A feed after what is ``stored``, into a topic with ``partitions`` that ``groups`` read.
+    """A feed after what is ``stored``, into ``topic``, which ``groups`` read.
 
     ``waits_for_snapshot``: the shape has rows from before its changes.
     """
 
     def __init__(
-        self, stored: StoredFeed, groups: tuple[str, ...], *, partitions: int, waits_for_snapshot: bool
+        self, stored: StoredFeed, groups: tuple[str, ...], topic: TopicFacts, *, waits_for_snapshot: bool
     ) -> None:
         self.source, self.shape_id, self.incarnation = stored.source, stored.shape_id, stored.incarnation
-        self.topic = stored.topic
+        self.topic, self._topic_id = stored.topic, stored.topic_id or topic.topic_id
         self.problem: str | None = None
         """Why it is set aside; ``None`` if it is not."""
         self.has_topic = True
@@ -59,9 +62,10 @@ class ShapeFeed:
         self.cursor = None if stored.cursor is None else LogOffset(*stored.cursor)
         self._contained = None if stored.snapshot is None else ContainedTransactions(*stored.snapshot)
         self._waits_for_snapshot = waits_for_snapshot
-        self._is_ordered = partitions == 1
+        self._is_ordered = topic.partitions == 1
         self._after_truncate = stored.after_truncate
         self._has_open_records = False
+        self._absent_since_s: float | None = None
         marks = (
             ProducedMark(LogOffset(*mark.offset), {partition: Span(*span) for partition, span in mark.spans.items()})
             for mark in stored.marks
@@ -78,6 +82,12 @@ class ShapeFeed:
     def is_unread(self) -> bool:
         """Whether some group has not committed everything that was produced."""
         return self._has_open_records or bool(self.progress.marks)
+
+    def replaced_topic(self, topic: TopicFacts) -> TopicLostError | None:
+        """The error if this is another topic of the same name than the one with the records."""
+        if topic.topic_id == self._topic_id:
+            return None
+        return self._named("it was deleted, and another one was created")
 
     def take(self, event: ShapeChangesEvent, records: DebeziumRecords, now_ms: int) -> TakenEvent:
         """Take as much of the event as may be published now; it must be of the feed's incarnation.
@@ -127,14 +137,21 @@ class ShapeFeed:
         except BrokerError as error:
             raise self._named(error) from error
 
-    def look(self, look: TopicLook) -> LogOffset | None:
+    def look(self, look: TopicLook, now_s: float) -> LogOffset | None:
         """Count what the groups have committed; returns as :meth:`GroupProgress.look`, and raises as :meth:`place`."""
         try:
-            return self.progress.look(look)
+            moved = self.progress.look(look)
         except BrokerError as error:
             raise self._named(error) from error
+        if self.progress.is_covered_by(look):
+            self._absent_since_s = None
+        elif self._absent_since_s is None:
+            self._absent_since_s = now_s
+        elif now_s - self._absent_since_s >= _ABSENT_S:
+            raise self._named(f"the brokers have not known it for {_ABSENT_S:.0f} s")
+        return moved
 
-    def _named(self, error: BrokerError) -> TopicLostError:
+    def _named(self, error: BrokerError | str) -> TopicLostError:
         return TopicLostError(f"topic {self.topic} of shape {self.shape_id!r}: {error}; {NEW_TOPIC}", self.topic)
 
     def stored(self) -> StoredFeed:
@@ -144,6 +161,7 @@ class ShapeFeed:
             shape_id=self.shape_id,
             incarnation=self.incarnation,
             topic=self.topic,
+            topic_id=self._topic_id,
             cursor=None if self.cursor is None else (self.cursor.tx_offset, self.cursor.op_offset),
             snapshot=None if contained is None else (contained.lsn, tuple(contained.unseen)),
             after_truncate=self._after_truncate,

@@ -48,10 +48,10 @@ class SinkRegistry:
     def entries(self) -> list[ShapeEntry]:
         return list(self._shapes.values())
 
-    def may_need(self, source: str, shape_id: str) -> bool:
-        """Whether it is not known that the shape has ended; it may be too new to be known at all."""
+    def may_need(self, source: str, shape_id: str, incarnation: int) -> bool:
+        """Whether it is not known that the incarnation has ended; it may be too new to be known at all."""
         found = self._shapes.get((source, shape_id))
-        return found is None or not self.has_ended(found)
+        return found is None or found.definition.incarnation < incarnation or not self.has_ended(found)
 
     def has_ended(self, entry: ShapeEntry) -> bool:
         """Whether it was removed, or its source's slot is captured under another name, so that nothing waits for it."""

@@ -31,7 +31,8 @@ class PublishedSnapshots:
         self._config, self._topic = config, topic
         self._reader = SnapshotReader()
         self._read_until: dict[int, int] = {}
-        self._firsts: dict[tuple[str, str], int] = {}
+        self._firsts: dict[tuple[str, str], tuple[int, int]] = {}
+        """By shape, the incarnation and the offset of the last attempt's first event."""
         self._found: dict[tuple[str, str], FoundSnapshot] = {}
 
     def look(self) -> None:
@@ -41,9 +42,9 @@ class PublishedSnapshots:
                 self._take(SnapshotEvent.from_json(value), partition, offset)
                 self._read_until[partition] = offset + 1
 
-    def keep(self, is_needed: Callable[[str, str], bool]) -> None:
-        """Forget the snapshots of all other shapes."""
-        for shape in [each for each in self._firsts if not is_needed(*each)]:
+    def keep(self, is_needed: Callable[[str, str, int], bool]) -> None:
+        """Forget the snapshots of all other shapes, by source, id and incarnation."""
+        for shape in [each for each, (incarnation, _) in self._firsts.items() if not is_needed(*each, incarnation)]:
             del self._firsts[shape]
             self._found.pop(shape, None)
             self._reader.forget(*shape)
@@ -66,9 +67,9 @@ class PublishedSnapshots:
         shape = event.source, event.shape_id
         position = self._reader.take(event)
         if position == "first":
-            self._firsts[shape] = offset
+            self._firsts[shape] = event.incarnation, offset
         if position == "ignored" or event.end is None:
             return
         self._found[shape] = FoundSnapshot(
-            *shape, event.incarnation, event.attempt, partition, self._firsts[shape], offset + 1, event.end
+            *shape, event.incarnation, event.attempt, partition, self._firsts[shape][1], offset + 1, event.end
         )

@@ -27,7 +27,7 @@ def at(tx_offset: int) -> LogOffset:
 def look(
     committed: Mapping[str, Mapping[int, int]], ends: Mapping[int, int], begins: Mapping[int, int] | None = None
 ) -> TopicLook:
-    return TopicLook(begins or {}, committed, ends)
+    return TopicLook(dict.fromkeys(ends, 0) | dict(begins or {}), committed, ends)
 
 
 def again(progress: GroupProgress, groups: tuple[str, ...] = ("a",)) -> GroupProgress:
@@ -102,6 +102,18 @@ def test_records_that_were_deleted_unread_are_no_progress_though_the_group_conti
         assert each.look(gone) is None
         assert each.losses == (RecordLoss("a", 0, 2, 4),)
         assert each.look(gone) is None
+
+
+@pytest.mark.parametrize("absent", ["beginning", "end"])
+def test_a_look_that_lacks_a_partition_counts_nothing(absent: str) -> None:
+    """Records of it may have been deleted unread: the group's commits would count as progress for ever."""
+    progress = GroupProgress(["a"])
+    progress.produce(at(100), {0: Span(0, 5)})
+    committed = {"a": {0: 5}}
+    partly = TopicLook({}, committed, {0: 5}) if absent == "beginning" else TopicLook({0: 4}, committed, {})
+    assert progress.look(partly) is None
+    assert progress.look(look(committed, {0: 5}, begins={0: 4})) is None
+    assert progress.losses == (RecordLoss("a", 0, 0, 4),)
 
 
 def test_records_deleted_after_all_groups_have_read_them_are_no_loss() -> None:

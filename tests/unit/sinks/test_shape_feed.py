@@ -1,6 +1,7 @@
 """A shape's events on their way into its topic: each change once, snapshots first, truncates alone, over restarts."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.errors import BrokerError, DecodeError
+from flushtracker.errors import BrokerError, DecodeError, TopicLostError
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.events.topic_rules import TopicFacts
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
@@ -34,7 +36,13 @@ GROUP = "sink"
 def feed(stored: StoredFeed = NEW, *, partitions: int = 1, waits_for_snapshot: bool = False) -> ShapeFeed:
     """One that has been stored and read again."""
     again = read_feed(stored.to_json())
-    return ShapeFeed(again, (GROUP,), partitions=partitions, waits_for_snapshot=waits_for_snapshot)
+    return ShapeFeed(again, (GROUP,), TopicFacts("app.t", partitions, {}, "1"), waits_for_snapshot=waits_for_snapshot)
+
+
+def looked(
+    shape: ShapeFeed, committed: Mapping[str, Mapping[int, int]], ends: Mapping[int, int], now_s: float = 0
+) -> LogOffset | None:
+    return shape.look(TopicLook(dict.fromkeys(ends, 0), committed, ends), now_s)
 
 
 def event(
@@ -78,8 +86,8 @@ def test_rows_of_a_snapshot_hold_what_they_contain() -> None:
     shape.take(event(100, "insert"), RECORDS, 0)
     shape.place({})
     assert shape.is_unread
-    assert shape.look(TopicLook({}, {GROUP: {0: 1}}, {0: 2})) is None
-    assert shape.look(TopicLook({}, {GROUP: {0: 2}}, {0: 2})) == LogOffset.last_of(100)
+    assert looked(shape, {GROUP: {0: 1}}, {0: 2}) is None
+    assert looked(shape, {GROUP: {0: 2}}, {0: 2}) == LogOffset.last_of(100)
 
 
 def test_a_gap_takes_nothing_until_the_next_start() -> None:
@@ -125,13 +133,13 @@ def test_a_truncate_is_alone_among_the_records_of_several_partitions() -> None:
     shape.place({2: Span(0, 1)})
     shape = feed(shape.stored(), partitions=3)
     assert shape.take(whole, RECORDS, 0).records == []
-    shape.look(TopicLook({}, {GROUP: {2: 1}}, {2: 1}))
+    looked(shape, {GROUP: {2: 1}}, {2: 1})
     taken = shape.take(whole, RECORDS, 0)
     assert (taken.is_held, offsets(taken.records)) == (True, [LogOffset(100, 1)])
     shape.place({0: Span(0, 1)})
     shape = feed(shape.stored(), partitions=3)
     assert shape.take(whole, RECORDS, 0).is_held
-    assert shape.look(TopicLook({}, {GROUP: {0: 1, 2: 1}}, {0: 1, 2: 1})) == LogOffset(100, 1)
+    assert looked(shape, {GROUP: {0: 1, 2: 1}}, {0: 1, 2: 1}) == LogOffset(100, 1)
     taken = shape.take(whole, RECORDS, 0)
     assert (taken.is_held, offsets(taken.records)) == (False, [LogOffset(100, 2)])
     assert shape.cursor == LogOffset.last_of(100)
@@ -174,7 +182,7 @@ def test_each_change_is_published_once_in_order_however_it_is_sent(rng: Random, 
         shape.place({0: Span(end, end + len(records))} if records else {})
         published, end = published + offsets(records), end + len(records)
         if is_held:
-            shape.look(TopicLook({}, {GROUP: {0: end}}, {0: end}))
+            looked(shape, {GROUP: {0: end}}, {0: end})
         else:
             place = rng.randint(max(0, place - 1), min(place + 1, len(changes) - 1))
         if rng.random() < 0.3:
@@ -183,7 +191,7 @@ def test_each_change_is_published_once_in_order_however_it_is_sent(rng: Random, 
             place, next((n for n, each in enumerate(changes) if (shape.cursor or LogOffset(0, 0)) < (each[0], 9)), 0)
         )
     assert published == expected
-    assert shape.look(TopicLook({}, {GROUP: {0: end}}, {0: end})) in (LogOffset.last_of(700), None)
+    assert looked(shape, {GROUP: {0: end}}, {0: end}) in (LogOffset.last_of(700), None)
     assert shape.progress.flushed == LogOffset.last_of(700)
 
 
@@ -195,7 +203,7 @@ def test_a_topic_that_was_replaced_is_named_with_what_to_do() -> None:
         r"^topic app.t of shape 't': partition 0 was written up to Kafka offset 1, but now ends at 0: .*another topic"
     )
     with pytest.raises(BrokerError, match=found):
-        shape.look(TopicLook({}, {}, {0: 0}))
+        looked(shape, {}, {0: 0})
     with pytest.raises(BrokerError, match=found):
         shape.place({0: Span(0, 1)})
 
@@ -217,3 +225,28 @@ def test_a_state_of_a_later_release_is_refused() -> None:
 def test_positions_are_read_as_they_were_written() -> None:
     assert read_positions(StoredPositions({0: 7, 3: 0}).to_json()) == {0: 7, 3: 0}
     assert StoredPositions({}).to_json() == b'{"positions":{},"v":1}'
+
+
+def test_a_topic_that_its_brokers_do_not_know_for_a_moment_is_not_gone() -> None:
+    """One that has just started may answer so. Nothing is counted meanwhile, because records may have been deleted."""
+    shape = feed()
+    shape.take(event(100, "insert"), RECORDS, 0)
+    shape.place({0: Span(0, 1)})
+    assert looked(shape, {GROUP: {0: 1}}, {}, now_s=5) is None
+    assert shape.look(TopicLook({}, {GROUP: {0: 1}}, {0: 1}), 14.9) is None
+    assert looked(shape, {GROUP: {0: 1}}, {0: 1}, now_s=15) == LogOffset.last_of(100)
+    shape.take(event(200, "insert", follows=100), RECORDS, 0)
+    shape.place({0: Span(1, 2)})
+    assert looked(shape, {}, {}, now_s=20) is None
+    with pytest.raises(TopicLostError, match=r"the brokers have not known it for 10 s; .*another topic"):
+        looked(shape, {}, {}, now_s=30)
+
+
+def test_a_topic_of_the_same_name_is_another_one_also_if_it_has_more_records() -> None:
+    """Its groups' positions are past those of the old one, whose records they may not have read."""
+    shape = feed()
+    shape.take(event(100, "insert"), RECORDS, 0)
+    shape.place({0: Span(0, 1)})
+    again = feed(shape.stored())
+    assert again.replaced_topic(TopicFacts("app.t", 1, {}, "1")) is None
+    assert "another one was created" in str(again.replaced_topic(TopicFacts("app.t", 1, {}, "2")))

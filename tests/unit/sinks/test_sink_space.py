@@ -51,9 +51,7 @@ class Sink:
             self.send(TOPICS.shapes, entry.to_json())
         self.world.run()
         for number in numbers:
-            row = SnapshotRow('"public"."t"/"1"', {"id": "1"})
-            end = SnapshotEnd(1, ContainedTransactions(90, ()))
-            self.send(TOPICS.snapshots, SnapshotEvent(SOURCE, name(number), 1, 0, (row,), end).to_json())
+            self.snapshots(number)
             self.send(TOPICS.shape_changes, change(number, 100, 0).to_json(), change(number, 200, 100).to_json())
         self.world.run(4)
         self.flushed += len(self.world.flushed)
@@ -65,6 +63,13 @@ class Sink:
         self.send(TOPICS.shape_changes, *(change(number, 200, 100).to_json() for number in numbers))
         self.world.run()
         self.world.forget_records()
+
+    def snapshots(self, number: int, incarnation: int = 1) -> None:
+        """Publish the shape's snapshot, of one row."""
+        row = SnapshotRow('"public"."t"/"1"', {"id": "1"})
+        end = SnapshotEnd(1, ContainedTransactions(90, ()))
+        event = SnapshotEvent(SOURCE, name(number), 1, 0, (row,), end, incarnation=incarnation)
+        self.send(TOPICS.snapshots, event.to_json())
 
     def entries(self, number: int) -> tuple[TableEntry, ShapeEntry]:
         oid = 20_000 + number
@@ -89,6 +94,41 @@ def change(number: int, tx: int, follows: int) -> ShapeChangesEvent:
         schema="5c",
         writer="kafka",
     )
+
+
+def test_a_topic_that_was_created_again_while_the_program_was_down_sets_its_shape_aside(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has more records than the old one, so only its id tells them apart. The other shape goes on."""
+    sink = Sink(monkeypatch)
+    for entry in (*sink.entries(1), *sink.entries(3)):
+        sink.send(TOPICS.shapes, entry.to_json())
+    sink.snapshots(1)
+    sink.world.run(4)
+    sink.world.ends[f"topic {name(1)}"] += 100
+    sink.world.start("second")
+    sink.snapshots(3)
+    sink.world.run(4)
+    (aside,) = [record.getMessage() for record in caplog.records if "set aside" in record.getMessage()]
+    assert aside.startswith(f"shape is set aside shape_id={name(1)} topic=topic {name(1)}")
+    assert "another one was created" in aside
+
+
+def test_the_snapshot_of_a_shape_that_begins_again_is_kept_until_its_entry_is_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its earlier incarnation had ended, and the snapshot was forgotten with that: the shape held the slot."""
+    caplog.set_level(logging.INFO)
+    sink = Sink(monkeypatch)
+    table, entry = sink.entries(1)
+    again = replace(entry, definition=replace(entry.definition, incarnation=2))
+    for each in (table, replace(entry, removed_at=LogOffset(300, 0)), *sink.entries(3)):
+        sink.send(TOPICS.shapes, each.to_json())
+    sink.snapshots(1, incarnation=2)
+    sink.world.run(4)
+    sink.send(TOPICS.shapes, again.to_json())
+    sink.world.run(4)
+    assert f"snapshot published shape_id={name(1)} rows=1" in caplog.text
 
 
 def test_nothing_is_kept_of_shapes_that_have_come_and_gone(
