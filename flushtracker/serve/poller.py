@@ -154,7 +154,7 @@ class Poller:
         """
         self._wanted[shape_id] = self._now_s()
         view = await self.current(fresh=fresh)
-        found = view.shapes.get(shape_id) if fresh or newest else self._shown(shape_id)
+        found = view.shapes.get(shape_id) if fresh or newest else self.shown(shape_id)
         if found is None or (isinstance(found, ShapeProblem) and found.is_final and not fresh):
             view = await self.current(fresh=True)
             found = view.shapes.get(shape_id)
@@ -201,7 +201,7 @@ class Poller:
         self.rounds.begin()
         return waiting
 
-    def _shown(self, shape_id: str) -> Outcome | None:
+    def shown(self, shape_id: str) -> Outcome | None:
         """The shape as clients are shown it; ``None`` if the last poll has not found it."""
         found = self.view.shapes.get(shape_id)
         return found if found is None or self.rounds.holding is None else as_before(self._known.get(shape_id), found)

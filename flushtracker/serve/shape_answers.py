@@ -75,7 +75,7 @@ class ShapeAnswers:
         self._now_s = now_s
         definitions = DefinitionCache(source, parts.definition_flights, parts.on_demand)
         self._looks = ShapeLooks(parts.poller, definitions, begin_s, now_s)
-        self._watches = ParentWatches(parts, self._looks)
+        self._watches = ParentWatches(parts)
         self.subsets = SubsetAnswers(parts, self._looks)
 
     @property

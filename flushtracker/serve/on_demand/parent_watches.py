@@ -3,14 +3,15 @@
 Clients that have the same of a parent's log wait at one *place*. Once the parent has changed, and its own clients are
 answered, one read of the changes judges all definitions there. If none of the changed rows was shown by a definition or
 is shown now, its clients wait on at the later place, and are not even woken. The others are woken, a few at a time, and
-read what they are shown. If the changes cannot be read, all are, and each finds out by itself.
+read what they are shown. So are those who came meanwhile. If the changes cannot be read, all are, and each finds out by
+itself.
 
 For the event loop.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from flushtracker.errors import FlushtrackerError
@@ -20,14 +21,17 @@ from flushtracker.serve.parts import Parts
 from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.refusals import RefetchError, RefusalError
 from flushtracker.serve.rounds import Waiter
-from flushtracker.serve.shape_looks import ShapeLooks
+from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.single_flight import AbandonedError, Flight
+from flushtracker.serve.table_view import is_update
 from flushtracker.shape_log.position import Position
 
 _log = RateLimitedLog(logging.getLogger(__name__))
 
-_Judged = tuple[int, Collection[Selection]]
+_Read = tuple[int, Collection[Selection]]
 """The last transaction of the changes, and the selections that show nothing of them."""
+_Judged = tuple[SeenShape | None, int, Collection[Selection]]
+"""The parent as it was looked up before the read, and the result of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,8 @@ class _Watch:
 
 
 class ParentWatches:
-    def __init__(self, parts: Parts, looks: ShapeLooks) -> None:
-        self._parts, self._looks = parts, looks
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._watches: dict[_Place, _Watch] = {}
         self._waiting: dict[Waiter, _Watch] = {}
 
@@ -100,38 +104,51 @@ class ParentWatches:
         await watch.changed
         poller.drop(watch.place.shape_id, watch.changed)
         await precedence.others_answered()
-        reached, unconcerned = await self._judged(watch)
-        del self._watches[watch.place]
+        waiting = dict(watch.waiting)
+        seen, reached, unconcerned = await self._judged(watch, waiting, is_proven=watch.is_proven)
+        # A cancel may get lost, and others wait at the place by now.
+        if self._watches.get(watch.place) is watch:
+            del self._watches[watch.place]
         later = replace(watch.place, tx=reached)
-        for waiter in [waiter for waiter, each in watch.waiting.items() if each in unconcerned]:
+        moved = [waiter for waiter in watch.waiting if waiting.get(waiter) in unconcerned]
+        for waiter in moved:
             self._join(later, waiter, watch.waiting.pop(waiter), is_proven=True)
+        if moved and seen is not None:
+            self._look_again(self._watches[later], seen)
         for waiter in [*watch.waiting]:
             await precedence.turn()
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _judged(self, watch: _Watch) -> _Judged:
+    def _look_again(self, watch: _Watch, seen: SeenShape) -> None:
+        """Judge at once if the parent has changed since it was ``seen``: the rounds compare only what comes later."""
+        now = self._parts.poller.shown(watch.place.shape_id)
+        if now is not None and is_update(seen, now, watch.place.tx, or_cut=False) and not watch.changed.done():
+            watch.changed.set_result(None)
+
+    async def _judged(self, watch: _Watch, waiting: Mapping[Waiter, Selection], *, is_proven: bool) -> _Judged:
         try:
             if not self._parts.poller.is_closed:
-                return await self._judge(watch)
+                return await self._judge(watch.place, frozenset(waiting.values()), is_proven=is_proven)
         except (AbandonedError, FlushtrackerError, RefetchError, RefusalError):
             # Whoever is woken gets the reason.
             pass
         except Exception:  # noqa: BLE001  it is logged
             _log(logging.ERROR, "changes cannot be judged for definitions on demand", exc_info=True)
-        return watch.place.tx, ()
+        return None, watch.place.tx, ()
 
-    async def _judge(self, watch: _Watch) -> _Judged:
-        parts, place, selections = self._parts, watch.place, frozenset(watch.waiting.values())
-        seen = await self._looks.look(place.shape_id, next(iter(selections)))
+    async def _judge(self, place: _Place, selections: frozenset[Selection], *, is_proven: bool) -> _Judged:
+        parts, parent = self._parts, await self._parts.poller.shape(place.shape_id)
+        seen = parent.selected(next(iter(selections)))
         if seen.facts.parent != place.parent:
             raise RefetchError
-        position, is_proven = Position(seen.found.source, place.tx, place.attempt), watch.is_proven
+        position = Position(seen.found.source, place.tx, place.attempt)
 
-        def read(flight: Flight[_Judged]) -> _Judged:
+        def read(flight: Flight[_Read]) -> _Read:
             check = parts.check_for(seen, flight.check)
             check()
             return parts.reads.unconcerned(seen, position, selections, check, is_proven=is_proven)
 
-        key = place, selections, seen.found.version
-        return await parts.log_flights_for(seen).share(key, read, lambda _: None, group=place.shape_id)
+        key = place, selections, is_proven, seen.found.version
+        flights = parts.log_flights_for(seen)
+        return parent, *await flights.share(key, read, lambda _: None, group=place.shape_id)
