@@ -29,9 +29,7 @@ Check = Callable[[], None]
 STEP_ROWS: Final = 500
 """Rows that a read takes at once before it stands back for others."""
 _JUDGE_S: Final = 0.5
-"""How long a thread computes to find out whom changes concern: those who wait read next. Conditions take from a
-microsecond for a row to a thousand times as long.
-"""
+"""How long a thread computes to find out whom changes concern: those who wait for it read next."""
 _MOST_KEPT: Final = 16 << 20
 _VERSION_BYTES: Final = 500
 """About what a version takes besides its text."""
