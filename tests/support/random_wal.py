@@ -206,12 +206,17 @@ def random_flushes(rng: Random, history: History, writers: Sequence[str] = WRITE
 
 
 def random_stray_flush(rng: Random, history: History, shape_id: str) -> FlushNotification:
-    """A notification of a program that is not the shape's writer: of something in the WAL, or far ahead of it."""
+    """A notification of a program that is not the shape's writer: of something in the WAL, or far ahead of it.
+
+    A program that writes the shape at another time may not confirm what it wrote: compaction could lose that again.
+    """
     txn = rng.choice(history.txns)
     ahead = LogOffset(history.items[-1].lsn + rng.choice([1, 10_000]), 0)
     offset = rng.choice([txn.boundary, LogOffset(txn.lsn, 0), ahead])
-    strangers = [writer for writer in WRITERS if writer != txn.writer_of(shape_id)]
-    return FlushNotification(history.source, "flushed", shape_id, offset, rng.choice(strangers))
+    stranger = rng.choice([writer for writer in WRITERS if writer != txn.writer_of(shape_id)])
+    if any(each.writer_of(shape_id) == stranger for each in history.txns if each.lsn <= offset.tx_offset):
+        stranger = "nobody"
+    return FlushNotification(history.source, "flushed", shape_id, offset, stranger)
 
 
 def random_batches(

@@ -48,6 +48,34 @@ def test_lost_fragment_breaks_the_chain_also_behind_expired_ones_of_another_sour
     assert failure_of(scenario) is None
 
 
+def test_a_recovery_knows_no_flush_that_later_ones_have_replaced() -> None:
+    """The greatest was far ahead, of a program that wrote the shape at another time; the topic keeps only the last."""
+    actions = (
+        Action("publish", 397693020),
+        Action("run_batch", 766440889),
+        Action("flush", 3114118191),
+        Action("flush", 809084892),
+        Action("restart_capture", 1194203904),
+        Action("run_batch", 3326098964),
+        Action("recover", 2646946103),
+        Action("repeat_flushes", 3623451713),
+        Action("flush", 755543993),
+        Action("flush", 1415280988),
+    )
+    scenario = Scenario(
+        seed=2555641810,
+        sources=2,
+        size=6,
+        shape_groups=16,
+        max_pending=1,
+        many_shapes=False,
+        with_pandas=False,
+        on_delta=False,
+        actions=actions,
+    )
+    assert failure_of(scenario) is None
+
+
 @pytest.mark.parametrize("seed", seeds(1, further=1))
 def test_histories_end_alike_on_a_real_ack_table(tmp_path: Path, seed: int) -> None:
     """The table in memory stands for Delta's: both have the same rows in the end."""
