@@ -84,7 +84,7 @@ class TransactionalProducer:
     ) -> None:
         """Queue a record; without a ``partition``, the key decides; raises ``BrokerError``."""
         self._topics.add(topic)
-        sent = list[tuple[str, str | bytes | None]](headers)
+        sent: list[tuple[str, str | bytes | None]] = [*headers]
         while True:
             try:
                 self._producer.produce(topic, value, key, partition, self._on_delivery, headers=sent)

@@ -12,10 +12,11 @@ null. So is one that is missing from an update's old values if these have the ke
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
+from msgspec import Struct
 from msgspec.json import encode
 
 from flushtracker.errors import ConfigError, DecodeError
@@ -30,6 +31,9 @@ from flushtracker.sinks.debezium_types import connect_type
 from flushtracker.sinks.debezium_values import json_value
 from flushtracker.wal.changes import LogItem, Row
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.value import value
+
+_Image: TypeAlias = dict[str, Any] | None
 
 OFFSET_HEADER: Final = "flushtracker.offset"
 """The header with the offset of a change, as JSON."""
@@ -38,7 +42,41 @@ _ISO_ZONE: Final = "Z"
 _OPERATIONS: Final = {"insert": "c", "update": "u", "delete": "d"}
 
 
-@dataclass(frozen=True, slots=True)
+class _Source(Struct, frozen=True, gc=False):
+    """The envelope's ``source``; times are those of the commit, in three units."""
+
+    version: str
+    connector: str
+    name: str
+    ts_ms: int | None
+    snapshot: str
+    db: str
+    sequence: str | None
+    ts_us: int | None
+    ts_ns: int | None
+    schema: str
+    table: str
+    txId: int | None  # noqa: N815
+    lsn: int
+    xmin: None = None
+    origin: None = None
+    origin_lsn: None = None
+
+
+class _Envelope(Struct, frozen=True, gc=False):
+    """The value of a record; times are when it is made."""
+
+    before: _Image
+    after: _Image
+    source: _Source
+    transaction: None
+    op: str
+    ts_ms: int
+    ts_us: int
+    ts_ns: int
+
+
+@value(frozen=True, slots=True)
 class SinkRecord:
     """A record without its topic. ``key`` is ``None`` for a truncate, ``value`` for a tombstone."""
 
@@ -88,8 +126,7 @@ class DebeziumRecords:
         self._key = shape_key(definition, table)
         self._converters = {name: column.convert for name, column in columns.items()}
         self._unavailable = {name: column.unavailable for name, column in columns.items()}
-        self._source = {"version": "flushtracker", "connector": "postgresql", "name": name}
-        self._database, (self._schema, self._table) = database, definition.table
+        self._name, self._database, self._table = name, database, definition.table
         prefix = ".".join((name, *definition.table))
         self._most_bytes = most_bytes - FRAME_BYTES
         self._key_schema = key_schema(prefix, self._key, columns) if has_schemas else None
@@ -103,23 +140,22 @@ class DebeziumRecords:
         """
         committed = None if event.commit is None else _micros(event.commit.commit_timestamp)
         tx_offset, op_offset = item.offset
-        source = self._source_block(committed, "false", event.xid, tx_offset, [str(tx_offset), str(op_offset)])
+        source = self._source(committed, "false", event.xid, tx_offset, f'["{tx_offset}","{op_offset}"]')
         if item.operation not in _OPERATIONS:
-            yield self._record(None, self._envelope(None, None, source, "t", now_ms), item.offset)
+            yield self._record(None, self._value(None, None, source, "t", now_ms), item.offset)
             return
-        value = item.value or {}
-        key = self._key_of(value)
-        before, after = self._images(item, value)
-        yield self._record(key, self._envelope(before, after, source, _OPERATIONS[item.operation], now_ms), item.offset)
+        row = item.value or {}
+        key = self._key_of(row)
+        before, after = self._images(item, row)
+        yield self._record(key, self._value(before, after, source, _OPERATIONS[item.operation], now_ms), item.offset)
         if item.operation == "delete":
             yield SinkRecord(key, None, item.offset)
 
     def of_snapshot(self, row: SnapshotRow, lsn: int, now_ms: int) -> SinkRecord:
         """The record of a row of a snapshot, which is as of ``lsn``; raises as :meth:`of_changes`."""
-        source = self._source_block(now_ms * 1_000, "true", None, lsn, None)
-        return self._record(
-            self._key_of(row.value), self._envelope(None, self._sent(row.value), source, "r", now_ms), None
-        )
+        source = self._source(now_ms * 1_000, "true", None, lsn, None)
+        text = self._value(None, self._sent(row.value), source, "r", now_ms)
+        return self._record(self._key_of(row.value), text, None)
 
     def knows(self, item: LogItem) -> bool:
         """Whether all columns of the item are known; another one was added to the table, or taken out of it."""
@@ -134,10 +170,10 @@ class DebeziumRecords:
             )
         return SinkRecord(key, value, offset)
 
-    def _images(self, item: LogItem, value: Row) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    def _images(self, item: LogItem, row: Row) -> tuple[_Image, _Image]:
         if item.operation == "delete":
-            return self._known(value), None
-        after, old = self._sent(value), item.old_value
+            return self._known(row), None
+        after, old = self._sent(row), item.old_value
         if old is None:
             return None, after
         if not old.keys().isdisjoint(self._key):
@@ -158,34 +194,19 @@ class DebeziumRecords:
         key = {name: json_value(self._converters[name], row.get(name), name) for name in self._key}
         return with_schema(self._key_schema, key)
 
-    def _source_block(
-        self, committed_us: int | None, snapshot: str, xid: int | None, lsn: int, sequence: list[str] | None
-    ) -> dict[str, Any]:
-        return {
-            **self._source,
-            "ts_ms": None if committed_us is None else committed_us // 1_000,
-            "snapshot": snapshot,
-            "db": self._database,
-            "sequence": None if sequence is None else encode(sequence).decode(),
-            "ts_us": committed_us,
-            "ts_ns": None if committed_us is None else committed_us * 1_000,
-            "schema": self._schema,
-            "table": self._table,
-            "txId": xid,
-            "lsn": lsn,
-            "xmin": None,
-            "origin": None,
-            "origin_lsn": None,
-        }
+    def _source(
+        self, committed_us: int | None, snapshot: str, xid: int | None, lsn: int, sequence: str | None
+    ) -> _Source:
+        ms, ns = (None, None) if committed_us is None else (committed_us // 1_000, committed_us * 1_000)
+        names = self._name, ms, snapshot, self._database, sequence, committed_us, ns, *self._table
+        return _Source("flushtracker", "postgresql", *names, xid, lsn)
 
-    def _envelope(
-        self, before: dict[str, Any] | None, after: dict[str, Any] | None, source: dict[str, Any], op: str, now_ms: int
-    ) -> bytes:
-        times = {"ts_ms": now_ms, "ts_us": now_ms * 1_000, "ts_ns": now_ms * 1_000_000}
-        payload = {"before": before, "after": after, "source": source, "transaction": None, "op": op, **times}
-        return with_schema(self._envelope_schema, payload)
+    def _value(self, before: _Image, after: _Image, source: _Source, op: str, now_ms: int) -> bytes:
+        times = now_ms, now_ms * 1_000, now_ms * 1_000_000
+        return with_schema(self._envelope_schema, _Envelope(before, after, source, None, op, *times))
 
 
+@lru_cache(maxsize=1)
 def _micros(timestamp: str) -> int:
     """Microseconds since 1970 of a time in the events' form."""
     time = datetime.fromisoformat(timestamp.replace(_ISO_ZONE, "+00:00"))
