@@ -25,6 +25,11 @@ SHAPES: Final = {
     "orders": "SELECT id, state, amount::text, placed FROM orders WHERE state <> 'draft' ORDER BY id",
     "customers": "SELECT id, name, version FROM customers ORDER BY id",
 }
+_FLAT: Final = {
+    "transforms": "flat",
+    "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState",
+    "transforms.flat.delete.tombstone.handling.mode": "rewrite-with-tombstone",
+}
 _TABLES: Final = (
     "CREATE TABLE orders (id int PRIMARY KEY, state text, amount numeric(10, 2), placed timestamptz)",
     "CREATE TABLE customers (id int PRIMARY KEY, name text, version int)",
@@ -37,7 +42,10 @@ _TABLES: Final = (
 
 
 class TwoStores:
-    """PostgreSQL → ``flushtracker up`` → Kafka → Connect → the database ``store``, in ``folder``."""
+    """PostgreSQL → ``flushtracker up`` → Kafka → Connect → the database ``store``, in ``folder``.
+
+    The sink of ``customers`` gets flat records, that of ``orders`` Debezium's envelope.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.config = folder / "flushtracker.yaml"
@@ -93,6 +101,7 @@ class TwoStores:
             "primary.key.mode": "record_key",
             "schema.evolution": "basic",
             "collection.name.format": shape,
+            **(_FLAT if shape == "customers" else {}),
         }
 
     @property
