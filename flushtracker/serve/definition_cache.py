@@ -32,6 +32,10 @@ class DefinitionCache:
         self._definitions: tuple[Registry, Definitions] | None = None
         """Used only by that thread."""
 
+    def is_on_demand(self, asked: RequestedDefinition) -> bool:
+        """Whether it is kept as one on demand, because it was asked for lately."""
+        return self._on_demand is not None and _key(asked) in self._on_demand.kept
+
     async def target(self, registry: Registry, asked: RequestedDefinition, now_s: float) -> Target | None:
         """The shape that answers this definition; ``None`` if there is none.
 
@@ -42,9 +46,7 @@ class DefinitionCache:
             self._registry, self._known = registry, OrderedDict()
             if self._on_demand is not None:
                 self._on_demand.kept.look_up_again()
-        # Clients' texts are not kept, because they may be long.
-        key = hashlib.sha256(repr(asked).encode()).digest()
-        known = self._known
+        key, known = _key(asked), self._known
         if key in known:
             known.move_to_end(key)
             return known[key]
@@ -74,3 +76,8 @@ class DefinitionCache:
             before = None if known is None else known[1]
             known = self._definitions = registry, Definitions(registry, self._source, before)
         return known[1]
+
+
+def _key(asked: RequestedDefinition) -> bytes:
+    """Clients' texts are not kept, because they may be long."""
+    return hashlib.sha256(repr(asked).encode()).digest()

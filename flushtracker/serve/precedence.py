@@ -41,7 +41,7 @@ class Precedence:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Enter this while a client of a shape waits for a read of the changes after its offset."""
+        """Enter this while a client of a shape waits for its turn, or for a read of the changes after its offset."""
         if not self._answers:
             self._is_free.clear()
             self._late = asyncio.get_running_loop().call_later(TURN_S, self._is_free.set)
@@ -59,8 +59,8 @@ class Precedence:
             self._late.cancel()
 
     async def turn(self) -> None:
-        """Wait until the clients of shapes have their reads, and then for those who wait here, too; a few go on at
-        once.
+        """Wait until the clients of shapes have their turns and reads, and then for those who wait here, too; a few go
+        on at once.
         """
         await self._is_free.wait()
         await self._turns.wait()

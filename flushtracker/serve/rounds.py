@@ -41,7 +41,7 @@ class Rounds:
         self._queue: deque[Waiter] = deque()
         self._woken: set[Waiter] = set()
         self.turns = Turns()
-        """Those of requests of clients that continue."""
+        """Those of requests of clients of shapes that continue."""
         self._marker: asyncio.Future[None] | None = None
         """Done when those of this round have had their turns."""
         self._is_due = self._is_scheduled = False

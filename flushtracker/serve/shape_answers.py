@@ -88,6 +88,14 @@ class ShapeAnswers:
         """Clients that wait for a change."""
         return self._poller.waiting + self._watches.waiting
 
+    async def turn(self, request: ShapeRequest) -> None:
+        """Wait for the turn of a client that continues; those of definitions on demand come after the others."""
+        if self._looks.is_on_demand(request.shape):
+            await self._parts.precedence.turn()
+            return
+        with self._parts.precedence.answering():
+            await self._poller.rounds.turns.wait()
+
     async def answer(self, request: ShapeRequest, disconnected: "asyncio.Future[None]") -> Answer:
         """The answer to a request, whose client is ``disconnected`` when that is done.
 

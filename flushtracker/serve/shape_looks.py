@@ -41,6 +41,10 @@ class ShapeLooks:
         target = await self._target(request.shape)
         return await self.look(target.shape_id, target.selection, fresh=fresh)
 
+    def is_on_demand(self, asked: str | RequestedDefinition) -> bool:
+        """Whether it is known as a definition on demand."""
+        return not isinstance(asked, str) and self._definitions.is_on_demand(asked)
+
     async def look(
         self, shape_id: str, selection: Selection | None, *, fresh: bool = False, newest: bool = False
     ) -> SeenShape:

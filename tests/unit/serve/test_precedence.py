@@ -7,6 +7,10 @@ import pytest
 
 from flushtracker.serve import precedence
 from flushtracker.serve.precedence import Precedence
+from flushtracker.serve.turns import AT_ONCE
+from tests.support.on_demand_log import ORDERS, WHOLE
+from tests.support.serve_client import Client, serving
+from tests.unit.serve.test_on_demand import PAID, begin
 
 
 async def test_clients_on_demand_go_on_once_the_others_are_answered() -> None:
@@ -60,3 +64,20 @@ async def test_a_read_goes_on_at_once_if_nobody_else_is_answered(monkeypatch: py
         step()
     await found.turn()
     assert time.monotonic() - began_s < precedence.STEP_S
+
+
+async def test_clients_of_a_shape_that_continue_have_their_turns_first(log: str) -> None:
+    """However many clients of definitions on demand have asked before them."""
+    begin(log, WHOLE)
+    async with serving(log, on_demand=frozenset([ORDERS])) as server:
+        own, other, answered = Client({"shape": "orders"}), Client(PAID), list[Client]()
+        for client in (own, other):
+            await client.sync(server)
+
+        async def ask(client: Client) -> None:
+            assert (await server.get(client.query(live=False))).status == 200
+            answered.append(client)
+
+        await asyncio.gather(*(ask(other) for _ in range(10 * AT_ONCE)), *(ask(own) for _ in range(2 * AT_ONCE)))
+        last = max(place for place, client in enumerate(answered) if client is own)
+        assert answered[:last].count(other) < AT_ONCE
