@@ -68,7 +68,8 @@ def refusal_of(error: FlushtrackerError) -> RefusalError:
 _ORDINARY: Final = (ShapeEndedError, SnapshotMissingError, PositionError)
 _UNMADE: Final = (
     "the shape's rows cannot be made: its table had rows of which its log has no snapshot, and then log=changes_only "
-    "has its changes; or a condition has no outcome for a row; the server's log has which"
+    "has its changes; or a condition has no outcome for a row, as where the row lacks a column that was added later, "
+    "until flushtracker resync; the server's log has which"
 )
 _REFUSALS: Final[tuple[tuple[type[FlushtrackerError], RefusalError], ...]] = (
     (ShapeEndedError, RefusalError(410, "the shape was removed or has ended, and changes no more")),
