@@ -37,14 +37,15 @@ COPY flushtracker flushtracker
 RUN pip install --no-cache-dir --root-user-action ignore --no-deps --force-reinstall -c constraints.txt .
 
 WORKDIR /opt/flushtracker
-COPY docker/entrypoint.sh ./
+COPY docker/entrypoint.sh docker/flushtracker.yaml ./
 COPY jobs jobs
 
 # The user is a number, because only then can Kubernetes verify that it is not root; 185 is the user of Spark's images.
 # /data is for a volume, which inherits its owner.
 RUN useradd --system --uid 185 --create-home spark && install --directory --owner spark --group spark /data
 USER 185
-ENV PYSPARK_PYTHON=/usr/local/bin/python3 \
+ENV FLUSHTRACKER_CONFIG=/opt/flushtracker/flushtracker.yaml \
+    PYSPARK_PYTHON=/usr/local/bin/python3 \
     SPARK_WORKER_DIR=/home/spark/work
 
 ENTRYPOINT ["tini", "--", "/opt/flushtracker/entrypoint.sh"]

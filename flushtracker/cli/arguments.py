@@ -3,9 +3,10 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from flushtracker.config.one_file import CONFIG_VARIABLE, DEFAULT_CONFIG
+from flushtracker.config.places import parse_brokers, parse_storage
 from flushtracker.config.units import parse_bytes, parse_duration_ms
 from flushtracker.errors import PositionError
 from flushtracker.process.log_format import LOG_FORMATS
@@ -13,14 +14,22 @@ from flushtracker.shape_log.position import Position
 from flushtracker.wal.log_offset import LogOffset
 
 Parser: TypeAlias = argparse.ArgumentParser
+_Value = TypeVar("_Value")
 
 
 def add_init(parser: Parser) -> None:
     add = parser.add_argument
     add("--postgres", required=True, metavar="URL", help="the database, as libpq's URI or options")
-    add("--kafka", default="localhost:9092", metavar="HOST:PORT", help="the brokers (default: %(default)s)")
+    add(
+        "--kafka",
+        type=_brokers,
+        default="localhost:9092",
+        metavar="HOST:PORT",
+        help="the brokers (default: %(default)s)",
+    )
     add(
         "--storage",
+        type=_storage,
         default="data",
         metavar="PLACE",
         help="a folder, or a URI such as s3://bucket/orders (default: %(default)s)",
@@ -409,11 +418,19 @@ def _size(text: str) -> int:
     return _argument(parse_bytes, text)
 
 
+def _brokers(text: str) -> str:
+    return _argument(parse_brokers, text)
+
+
+def _storage(text: str) -> str:
+    return _argument(parse_storage, text)
+
+
 def _duration(text: str) -> int:
     return _argument(parse_duration_ms, text)
 
 
-def _argument(parse: Callable[[str], int], text: str) -> int:
+def _argument(parse: Callable[[str], _Value], text: str) -> _Value:
     try:
         return parse(text)
     except ValueError as error:

@@ -6,6 +6,7 @@ from typing import Final
 import yaml
 
 from flushtracker.config.config_keys import KEYS, MAY_BE_OFF, PROGRAMS, SECTIONS, SHORT
+from flushtracker.config.places import BROKERS_FORM, STORAGE_FORM, parse_brokers, parse_storage
 from flushtracker.config.status_config import StatusConfig, is_status_url, read_listen
 from flushtracker.config.storage_path import nested_path
 from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES
@@ -80,6 +81,15 @@ class OneFile:
             found |= {} if options is None else options.scalars()
         return found
 
+    @property
+    def brokers(self) -> str:
+        """The brokers as Kafka's clients name them; raises ``ConfigError``."""
+        kafka = self.section("kafka")
+        try:
+            return parse_brokers(kafka.text("bootstrap_servers").value)
+        except ValueError:
+            raise kafka.wrong("bootstrap_servers", BROKERS_FORM) from None
+
     def topic(self, stream: str) -> str:
         """The name of a stream's topic."""
         return f"{self.section('kafka').topic_name('topic_prefix')}.{stream}"
@@ -89,8 +99,12 @@ class OneFile:
         return _below(self.section("files").text("path").value, stream)
 
     def place(self, name: str) -> str:
-        """A folder below ``storage``."""
-        return _below(self.section("storage").text("path").value, name)
+        """A folder below ``storage``; raises ``ConfigError``."""
+        storage = self.section("storage")
+        try:
+            return _below(parse_storage(storage.text("path").value), name)
+        except ValueError:
+            raise storage.wrong("path", STORAGE_FORM) from None
 
     def checkpoint(self, job: str) -> str:
         """The checkpoint of one of :data:`JOBS`."""

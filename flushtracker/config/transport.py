@@ -64,7 +64,7 @@ def read_transport(file: OneFile, job: str, roles: Sequence[str]) -> Transport:
         return FilesTransport(streams, file.section("files").integer("max_files_per_trigger", at_least=1))
     kafka, default = file.section("kafka"), KafkaTransport("", {})
     return KafkaTransport(
-        kafka.text("bootstrap_servers").value,
+        file.brokers,
         {role: file.topic(role) for role in roles},
         SecretOptions(_options(file, job)),
         kafka.duration_ms("retention"),

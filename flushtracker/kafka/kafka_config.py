@@ -82,7 +82,7 @@ def read_kafka(file: OneFile) -> KafkaConfig:
     kafka = file.section("kafka")
     roles = (*ROLES, *SNAPSHOT_ROLES) if file.publishes_snapshots else ROLES
     return KafkaConfig(
-        bootstrap_servers=kafka.text("bootstrap_servers").value,
+        bootstrap_servers=file.brokers,
         topics=Topics(**{role: file.topic(role) for role in roles}),
         options=_options(kafka.optional_mapping("options")),
         retry_timeout_ms=kafka.optional_duration_ms("retry_timeout") or _DEFAULT_RETRY_TIMEOUT_MS,

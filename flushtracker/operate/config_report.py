@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             _READERS[program](arguments.config)
     sys.stdout.write(f"{arguments.config}: {', '.join(file.programs)}\n")
     lines = [
-        (label, "…" if _SECRET.search(label) else value, source)
+        (label, "…" if _SECRET.search(label) and source != "default" else value, source)
         for label, value, source in (*_values(file), *_derived(file))
     ]
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]

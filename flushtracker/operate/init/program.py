@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         limit_statements(connection, statement_timeout_s=STATEMENT_TIMEOUT_S, lock_timeout_s=LOCK_TIMEOUT_S)
         rows(connection, _READ_ONLY)
         ((role, database, version),) = rows(connection, _WHO)
-        print(f"PostgreSQL {version} at {server_name(options)}: database {database}, as role {role}")
+        print(f"PostgreSQL {version} at {server_name({**options, 'dbname': database})}, as role {role}")
         publication = _PUBLICATION if has_publication(connection, _PUBLICATION) else None
         candidates = read_candidates(connection, publication)
         print(*table_lines(candidates), sep="\n")
@@ -59,13 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
         for each in left_out:
             print(f"note: {each}")
     _print_lacks(lacks)
-    question = f"Write {folder / CONFIG}, and {len(chosen)} shapes in {folder / SHAPES}?"
-    if not arguments.yes and not confirmed((), question, "nothing was written"):
+    files = f"{folder / CONFIG}, and {len(chosen)} shape{'' if len(chosen) == 1 else 's'} in {folder / SHAPES}"
+    if not arguments.yes and not confirmed((), f"Write {files}?", "nothing was written"):
         print("nothing was written")
         return _NOTHING_WRITTEN
     text = config_text(connection_uri(options), arguments.kafka, arguments.storage, str(folder / SHAPES))
     write_files(folder, text, chosen)
-    _print_next(folder, chosen, options, arguments.kafka, has_lacks=any(each.is_needed for each in lacks))
+    print(f"wrote {files}")
+    _print_next(folder, options, arguments.kafka, has_lacks=any(each.is_needed for each in lacks))
     return 0
 
 
@@ -106,10 +107,7 @@ def _print_lacks(lacks: Sequence[ServerLack]) -> None:
         print("Better also:", *lack_lines(others), sep="\n")
 
 
-def _print_next(
-    folder: Path, chosen: Sequence[Candidate], options: Mapping[str, str], kafka: str, *, has_lacks: bool
-) -> None:
-    print(f"wrote {folder / CONFIG}, and {len(chosen)} shapes in {folder / SHAPES}")
+def _print_next(folder: Path, options: Mapping[str, str], kafka: str, *, has_lacks: bool) -> None:
     if variables := [variable for name, variable in SECRETS.items() if options.get(name)]:
         print(f"no secret is in it: set {' and '.join(variables)} where the programs run, or use a passfile")
     first = "run the statements, then: " if has_lacks else ""

@@ -74,7 +74,7 @@ class LocalServices:
         )
 
     def _add_kafka(self, file: OneFile, folder: Path) -> None:
-        servers = file.section("kafka").text("bootstrap_servers").value
+        servers = file.brokers
         host, _, port = servers.partition(":")
         if host not in _HERE or not port.isdigit():
             raise file.root.error(_SERVERS, f"is {servers!r}; --with-kafka needs one broker, such as localhost:9092")

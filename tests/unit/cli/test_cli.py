@@ -116,6 +116,23 @@ def test_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
+    ("option", "value", "fact"),
+    [
+        ("--kafka", "broker", "'broker' is not brokers with their ports, such as broker:9092"),
+        ("--storage", "gs:bucket", "'gs:bucket' is not a folder, or a URI such as s3://bucket/orders"),
+        ("--storage", "", "'' is not a folder, or a URI"),
+    ],
+)
+def test_init_writes_no_place_that_a_program_would_refuse(
+    option: str, value: str, fact: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor does it ask the server first."""
+    with pytest.raises(SystemExit):
+        main(["init", "--postgres", "host=nowhere.invalid", option, value])
+    assert f"argument {option}: {fact}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["track", "--config", "a.yaml", "--config", "b.yaml"],

@@ -232,6 +232,30 @@ def test_each_of_the_four_lines_is_required(tmp_path: Path, key: str, load: Call
     assert refusal(path, load) == f"line 1: {key} is missing"
 
 
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        (
+            "kafka: broker",
+            "line 2: kafka.bootstrap_servers is 'broker', not brokers with their ports, such as broker:9092",
+        ),
+        ("kafka: http://broker:9092/", "line 2: kafka.bootstrap_servers is 'http://broker:9092/', not brokers with"),
+        ("kafka: {bootstrap_servers: 'a:1;b:2'}", "line 2: kafka.bootstrap_servers is 'a:1;b:2', not brokers with"),
+        (
+            "storage: s3:/bucket",
+            "line 3: storage.path is 's3:/bucket', not a folder, or a URI such as s3://bucket/orders",
+        ),
+        ("storage: {path: gs:x}", "line 3: storage.path is 'gs:x', not a folder, or a URI such as s3://bucket/orders"),
+    ],
+)
+def test_place_that_no_client_would_take_is_refused(tmp_path: Path, line: str, fact: str) -> None:
+    """Rather than sought for ten minutes, or created as a folder."""
+    key = line.partition(":")[0]
+    path = written(tmp_path, four=re.sub(rf"(?m)^{key}: .*", line, FOUR_LINES))
+    for load in (load_config, load_write_config):
+        assert refusal(path, load).startswith(fact)
+
+
 def test_slot_is_not_a_keyword_of_libpq(tmp_path: Path) -> None:
     four = FOUR_LINES.replace(FOUR_LINES.splitlines()[0], "postgres: {host: db, slot: mine}")
     said = refusal(written(tmp_path, four=four), load_capture_config)
@@ -361,6 +385,11 @@ def test_what_is_in_force_is_printed_with_its_origin_and_without_secrets(
         ("status of serve", "127.0.0.1:9468", "status.listen, default"),
     } <= table
     assert len(table) == len(lines) - 1
+
+
+def test_secret_that_nobody_has_set_is_not_shown_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "--config", str(written(tmp_path))]) == 0
+    assert re.search(r"^serve\.secret +none +default$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_what_a_program_would_refuse_is_refused_by_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

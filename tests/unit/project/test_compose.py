@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 import yaml
 
+from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.one_file import CONFIG_VARIABLE, OneFile, read_config
 from flushtracker.config.strict_yaml import read_yaml
 from flushtracker.shapes.shapes_file import load_shapes
@@ -60,6 +61,34 @@ def test_password_is_kept_out_of_git_and_of_the_image() -> None:
     rules = [line for line in (_ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
     assert rules[0] == "*"
     assert [rule for rule in rules if "env" in rule] == []
+
+
+def test_image_alone_needs_an_environment_and_its_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every program reads the configuration that is in it."""
+    dockerfile = _DOCKERFILE.read_text()
+    (path,) = re.findall(rf"^ENV {CONFIG_VARIABLE}=/opt/flushtracker/(\S+) ", dockerfile, re.MULTILINE)
+    assert f"COPY docker/entrypoint.sh docker/{path} ./\n" in dockerfile
+    file = _ROOT / "docker" / path
+    page = (_ROOT / "docs" / "deploying.md").read_text()
+    (command,) = re.findall(r"^docker run .*?(?=\n```)", page, re.MULTILINE | re.DOTALL)
+    values = {"DATABASE_URL": "postgresql://me:p%40w@db:5433/app", "KAFKA_BOOTSTRAP": "a:1,b:2", "STORAGE": "s3://b/x"}
+    assert re.findall(r"--env (\w+)=", command) == [*values]
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    read = {program: READERS[program](file) for program in read_config(file).programs}
+    capture = load_capture_config(file)
+    assert {"user": "me", "password": "p@w", "port": "5433"}.items() <= capture.postgres.connection.items()
+    assert (capture.kafka.bootstrap_servers, capture.acks, str(capture.shapes)) == (
+        "a:1,b:2",
+        "s3://b/x/acks",
+        "/shapes.d",
+    )
+    assert set(read) == {"track", "capture", "write", "serve"}
+    assert f'{capture.shapes}"' in command
+    ports = {
+        read_config(file).root.mapping(name).text("listen").value.rpartition(":")[2] for name in ("serve", "status")
+    }
+    assert set(re.findall(r"--publish 127.0.0.1:(\d+):", command)) == ports
 
 
 def test_all_programs_return_after_the_machine_starts_again() -> None:
