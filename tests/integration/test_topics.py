@@ -155,12 +155,14 @@ def test_records_are_counted(broker: Broker, topic_name: TopicName) -> None:
 def test_a_topic_that_cannot_be_created_is_reported(
     config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message contains the broker's reason."""
+    """The message contains the broker's reason, and what to do."""
     assert topics(replace(config, replication_factor=3), tmp_path, "--create") == 6
-    assert capsys.readouterr().err.startswith(
+    said = capsys.readouterr().err
+    assert said.startswith(
         f"flushtracker topics: topic {config.topics.fragments} cannot be created: "
         "Unable to replicate the partition 3 time(s)"
     )
+    assert said.endswith("; set kafka.replication_factor to the number of brokers\n")
 
 
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
