@@ -23,6 +23,11 @@ class LocalServer:
         self._guard: Guard | None = None
 
     @property
+    def is_started(self) -> bool:
+        """Whether it was started, and not stopped since."""
+        return self._process is not None
+
+    @property
     def has_exited(self) -> bool:
         """Whether it was started, and has ended by itself."""
         return self._process is not None and self._process.poll() is not None

@@ -95,9 +95,19 @@ class LocalPostgres(LocalServer):
                 rows(connection, statement)
 
     def start(self) -> None:
-        """Start the server, after initdb if there is no data, and wait until it accepts connections."""
+        """Start the server, after initdb if there is no data, and wait until it accepts connections.
+
+        Raises:
+            PostgresError: initdb fails, or the server does not start. ConfigError: the folder cannot be used.
+        """
         if self._process is not None:
             raise ConfigError(f"the server in {self.folder} is already started; stop it first")
+        try:
+            self._start()
+        except OSError as error:
+            raise ConfigError(f"the local server cannot run in {self.folder}: {error}") from error
+
+    def _start(self) -> None:
         if not (self.data / "PG_VERSION").exists():
             self._prepare_folder(self.folder)
             unsynced = ["--no-sync"] if self.settings["fsync"] == "off" else []

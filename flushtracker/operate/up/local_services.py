@@ -53,8 +53,9 @@ class LocalServices:
     def stop(self) -> None:
         """Stop those that run, in the reverse order."""
         for name, service in reversed(self._services.items()):
-            self._say(f"stopping {name}")
-            service.stop()
+            if service.is_started:
+                self._say(f"stopping {name}")
+                service.stop()
 
     def _start(self, service: LocalServer) -> None:
         service.start()

@@ -10,8 +10,10 @@ import pytest
 from msgspec import structs
 
 from flushtracker.cli import main
+from flushtracker.config.config_keys import PROGRAMS
 from flushtracker.config.one_file import STATUS_PORT_VARIABLE, read_config
 from flushtracker.errors import ConfigError
+from flushtracker.local.free_ports import free_port, free_ports
 from flushtracker.operate.up import pipeline
 from flushtracker.operate.up import readiness as module
 from flushtracker.operate.up.program_log import ProgramLog
@@ -164,6 +166,23 @@ def test_port_of_a_local_service_that_is_taken_is_named_before_anything_starts(
     fact = f"flushtracker up: postgres is 127.0.0.1:{port}, where nothing can be served: Address already in use; "
     assert capsys.readouterr().err.startswith(fact)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_local_server_that_cannot_run_is_named_with_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where this user may not write; what has not started is not stopped."""
+    path, folder = tmp_path / "flushtracker.yaml", tmp_path / "local"
+    settings = {"postgres": f"postgresql://localhost:{free_port()}/app", "track": False, "write": False}
+    status = {"listen": f"127.0.0.1:{free_ports(len(PROGRAMS))}"}
+    listening = {"serve": {"listen": f"127.0.0.1:{free_port()}"}, "status": status}
+    path.write_text(json.dumps({"storage": "data", "shapes": "shapes.d", **_PLACES, **settings, **listening}))
+    folder.write_text("a file where the folder should be")
+    assert main(["up", "--with-postgres", "--config", str(path)]) == 2
+    said = capsys.readouterr().err
+    fact = f"flushtracker up: the local server cannot run in {folder / 'postgres'}: [Errno 20] Not a directory: "
+    assert said.splitlines()[-1].startswith(fact)
+    assert "stopping PostgreSQL" not in said
 
 
 def test_ports_that_the_file_leaves_open_are_chosen_once_for_all_programs(
