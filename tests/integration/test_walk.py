@@ -1,8 +1,10 @@
 """A newcomer's walk: `init`, what it advises, `up`, and readers, on a database as applications have them."""
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -11,23 +13,26 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from flushtracker.cli import main
 from flushtracker.config.config_keys import PROGRAMS
 from flushtracker.local.free_ports import free_port, free_ports
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.operate.init.starting_files import CONFIG, SHAPES
 from flushtracker.postgres.connection import rows
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import sql_table
 from flushtracker.shapes.shapes_file import load_shapes
 from tests.support.brokers import Broker
+from tests.support.capture_rig import ROOT
 from tests.support.foreign_readers import duckdb_rows
 from tests.support.processes import run_to_end
 from tests.support.running_command import RunningCommand
 from tests.support.seeds import every
 from tests.support.shop_database import APPLICATION, printed_statements, run_all, shop_server
 from tests.support.waiting import wait_until
+from tests.support.wheel_environment import WheelEnvironment
 
 _DEADLINE_S: Final = 400
+_FIVE_MINUTES_S: Final = 300
 _WRITES: Final = [each for each in APPLICATION if not each.startswith("DELETE")]
 """The application's statements that leave a row in each table."""
 
@@ -38,46 +43,57 @@ def shop() -> Iterator[LocalPostgres]:
         yield server
 
 
+class _Newcomer:
+    """An empty folder, and the package as a wheel: nothing of the checkout is in reach."""
+
+    def __init__(self, folder: Path) -> None:
+        self._python = WheelEnvironment(folder / "venv").python
+        self.folder = folder / "work"
+        self.folder.mkdir()
+
+    def run(self, *arguments: str) -> str:
+        """What a command prints; it must succeed."""
+        command = [str(self._python), "-m", "flushtracker", *arguments]
+        done = run_to_end(command, cwd=self.folder, timeout=_DEADLINE_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def up(self) -> RunningCommand:
+        return RunningCommand(self.folder, self.folder, "up", deadline_s=_DEADLINE_S, python=self._python)
+
+
 @every(4, 1)
-def test_every_row_of_a_database_comes_to_its_readers(
+def test_every_row_of_a_database_comes_to_its_readers_in_five_minutes(
     shop: LocalPostgres,
     broker: Broker,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     topic_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All of sixteen tables: the rows from before, and what the application does once everything runs.
 
     The readers are `read`, DuckDB with the query of docs/shape_log.md, and HTTP.
     """
+    monkeypatch.setenv("FLUSHTRACKER_JARS", os.environ.get("FLUSHTRACKER_JARS") or str(ROOT / ".jars"))
+    monkeypatch.delenv("FLUSHTRACKER_CONFIG", raising=False)
+    newcomer = _Newcomer(tmp_path)
+    begun = time.monotonic()
     url = f"postgresql://capture@127.0.0.1:{shop.port}/postgres"
-    for number in range(3):
-        folder = tmp_path / f"init{number}"
-        arguments = ["--kafka", broker.bootstrap_servers, "--storage", str(tmp_path / "data"), "--out", str(folder)]
-        assert main(["init", "--postgres", url, *arguments, "--tables", "all", "--yes"]) == 0
-        run_all(shop, printed_statements(capsys.readouterr().out))
+    places = ["--kafka", broker.bootstrap_servers, "--storage", "data"]
+    for folder in ("first", "second", "."):
+        printed = newcomer.run("init", "--postgres", url, *places, "--out", folder, "--tables", "all", "--yes")
+        run_all(shop, printed_statements(printed))
         shop.restart()
-    config = folder / "flushtracker.yaml"
-    written = yaml.safe_load(config.read_text())
-    # Other tests use the same broker and machine.
-    written["kafka"] |= {"topic_prefix": topic_name("walk"), "partitions": 2}
-    written |= {"serve": {"listen": f"127.0.0.1:{free_port()}"}}
-    written |= {"status": {"listen": f"127.0.0.1:{free_ports(len(PROGRAMS))}"}}
-    config.write_text(yaml.safe_dump(written))
-    shapes = load_shapes(folder / "shapes.d")
+    _share_machine(newcomer.folder / CONFIG, topic_name("walk"))
+    shapes = load_shapes(newcomer.folder / SHAPES)
     assert len(shapes) == 15
-    up = RunningCommand(tmp_path, tmp_path, "up", "--config", str(config), deadline_s=_DEADLINE_S)
+    up = newcomer.up()
     try:
         up.wait_for("every shape has its rows: ")
         run_all(shop, _WRITES)
-        capsys.readouterr()
-        for shape in shapes:
-            wait_until(
-                lambda shape=shape: _read(shape.id, config, capsys) == _table(shop, shape),  # type: ignore[misc]
-                f"the rows of {shape.id}",
-                _DEADLINE_S,
-            )
-        log = str(tmp_path / "data" / "log")
+        expected = {shape.id: _table(shop, shape) for shape in shapes}
+        wait_until(lambda: _read(newcomer, expected) == expected, "the rows of all shapes", _DEADLINE_S)
+        log = str(newcomer.folder / "data" / "log")
         ((server,),) = shop.execute("SELECT system_identifier FROM pg_control_system()")
         source = f"{server}/1/flushtracker"
         found = duckdb_rows(log, DeltaTable(log).version(), "orders", "note", source=source)
@@ -85,16 +101,29 @@ def test_every_row_of_a_database_comes_to_its_readers(
         served = re.findall(r"every shape has its rows: (\S+shape=)", up.output())[0]
         page = run_to_end(["curl", "--silent", "--fail", f"{served}ProjectMembers&offset=-1"], timeout=60).stdout
         assert [each["value"] for each in json.loads(page) if "value" in each][-1]["Role"] == "y"
-        assert main(["shapes", "--config", str(config)]) == 0
-        listed = capsys.readouterr().out
+        assert time.monotonic() - begun < _FIVE_MINUTES_S
+        listed = newcomer.run("shapes")
         assert all(re.search(rf"^{re.escape(shape.id)} .* live ", listed, re.MULTILINE) for shape in shapes), listed
     finally:
         up.kill()
 
 
-def _read(shape_id: str, config: Path, capsys: pytest.CaptureFixture[str]) -> list[Any]:
-    assert main(["read", shape_id, "--format", "jsonl", "--config", str(config)]) == 0
-    return _sorted([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+def _share_machine(config: Path, topic_prefix: str) -> None:
+    """Change what was written so that other tests may use the same broker and machine."""
+    written = yaml.safe_load(config.read_text())
+    written["kafka"] |= {"topic_prefix": topic_prefix, "partitions": 2}
+    written |= {"serve": {"listen": f"127.0.0.1:{free_port()}"}}
+    written |= {"status": {"listen": f"127.0.0.1:{free_ports(len(PROGRAMS))}"}}
+    config.write_text(yaml.safe_dump(written))
+
+
+def _read(newcomer: _Newcomer, shapes: Iterable[str]) -> dict[str, list[Any]]:
+    """The rows of all shapes as of one moment."""
+    found: dict[str, list[Any]] = {shape: [] for shape in shapes}
+    for line in newcomer.run("read", *found, "--format", "jsonl").splitlines():
+        row = json.loads(line)
+        found[row["shape_id"]].append(row["row"])
+    return {shape: _sorted(rows) for shape, rows in found.items()}
 
 
 def _table(server: LocalPostgres, shape: ShapeDefinition) -> list[Any]:

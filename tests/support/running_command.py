@@ -13,9 +13,14 @@ from tests.support.waiting import wait_until
 
 
 class RunningCommand:
-    """``flushtracker`` with these arguments; its output is in ``folder``, and what runs in ``place`` belongs to it."""
+    """``flushtracker`` with these arguments; its output is in ``folder``, and what runs in ``place`` belongs to it.
 
-    def __init__(self, folder: Path, place: Path, *arguments: str, deadline_s: float = 400) -> None:
+    ``python`` is that of another environment, and then runs in ``place``.
+    """
+
+    def __init__(
+        self, folder: Path, place: Path, *arguments: str, deadline_s: float = 400, python: Path | None = None
+    ) -> None:
         self._mark = f"FLUSHTRACKER_TEST_MARK={uuid.uuid4()}"
         self._place = place
         self._deadline_s = deadline_s
@@ -23,11 +28,11 @@ class RunningCommand:
         self._output = folder / f"{uuid.uuid4()}.output"
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "flushtracker", *arguments],
+                [str(python or sys.executable), "-m", "flushtracker", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=ROOT,
+                cwd=place if python else ROOT,
                 env=os.environ | {name: value},
                 start_new_session=True,
             )
