@@ -90,6 +90,11 @@ _ANSWER_MARGIN_S: Final = 5.0
 _UNAVAILABLE_STATES: Final = ("08", "57P", "53100", "53200", "53300", "55006", "40")
 # SQLSTATEs of statements canceled by statement_timeout, by an administrator, or by lock_timeout.
 _CANCELED_STATES: Final = ("57014", "55P03")
+# SQLSTATEs for a row that would be longer than a string may be: its values together, or the text of one value, whose
+# message the server does not translate.
+_LIMIT_STATE: Final = "54000"
+_INTERNAL_STATE: Final = "XX000"
+_TOO_LARGE: Final = "invalid memory alloc request size"
 
 _DEFAULTS: Final = {
     "application_name": APPLICATION_NAME,
@@ -266,6 +271,11 @@ def postgres_error(sqlstate: str | None, text: str) -> PostgresError:
         )
     if sqlstate is None or sqlstate.startswith(_UNAVAILABLE_STATES):
         return PostgresUnavailableError(f"PostgreSQL is unavailable: {one_line(text)}")
+    if sqlstate == _LIMIT_STATE or (sqlstate == _INTERNAL_STATE and _TOO_LARGE in text):
+        return PostgresError(
+            f"PostgreSQL cannot send a row that has 1 GB or more as text: {one_line(text)} (SQLSTATE {sqlstate}); "
+            "shorten its values. A slot does not get past such a row: see the runbook"
+        )
     return PostgresError(f"PostgreSQL reports an error: {one_line(text)} (SQLSTATE {sqlstate})")
 
 

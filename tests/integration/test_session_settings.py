@@ -1,5 +1,6 @@
 """The texts of the stream are the same whatever the database, the role, the options and the environment set."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from flushtracker.postgres.replication_frames import XLogData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.server_text import server_text
+from flushtracker.status.http.status_app import sections
 from flushtracker.wal.changes import Column, Relation
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
@@ -70,6 +72,10 @@ ROWS: Final = (
     '12:00+00', '-00:00:01', '', '', '(,)')""",
     """UPDATE public."café" SET "größe" = "größe" || '§' WHERE id = 1""",
 )
+# Each number takes 9 bytes here, some in the row, and 131,072 as text.
+_LARGE: Final = "INSERT INTO documents SELECT {}, ('[' || repeat('1e131071,', 8300) || '1]')::jsonb"
+_RUNBOOK: Final = Path(__file__).parents[2] / "docs/runbook.md"
+_SECTION: Final = "a-row-is-too-large-to-be-sent"
 _IS_SHORT: Final = """
 SELECT FROM pg_stat_activity JOIN pg_stat_replication USING (pid)
 WHERE clock_timestamp() - coalesce(pg_stat_activity.xact_start, clock_timestamp()) < '1 s'
@@ -238,6 +244,49 @@ def test_byte_that_the_encoding_lacks_ends_the_stream_with_the_servers_reason(po
                     wait_until(read, "the server's reason", timeout_s=30)
                 assert not isinstance(end.value, PostgresUnavailableError)
             assert changes[2].endswith("é".encode())
+
+
+def await_row(postgres: LocalPostgres) -> None:
+    """Read the slot until it sends a row."""
+    with closing(ReplicationStream(postgres.options)) as stream:
+        stream.start("shapes", "shapes")
+        kinds: list[bytes] = []
+
+        def read() -> bool:
+            stream.wait(0.1)
+            kinds.extend(frame.data[:1] for frame in stream.read() if isinstance(frame, XLogData))
+            return b"I" in kinds
+
+        wait_until(read, "a row, or the server's reason", timeout_s=120, pause_s=0)
+
+
+def test_a_short_row_that_has_1_gb_as_text_ends_each_stream_until_the_slot_is_replaced(
+    postgres: LocalPostgres,
+) -> None:
+    """Neither a later publication nor the end of the row helps; what the runbook says does, and prevents the next."""
+    find, drop, check = re.findall(r"```sql\n(.*?)```", sections(_RUNBOOK.read_text())[_SECTION], re.DOTALL)
+    postgres.execute("CREATE TABLE documents (id int PRIMARY KEY, body jsonb)")
+    with slot_in(postgres), closing(postgres.connect()) as session:
+        rows(session, _LARGE.format(2))
+        ((stored,),) = rows(session, "SELECT pg_column_size(body) FROM documents")
+        assert stored < 100_000
+        notices: list[str | None] = []
+        session.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+        rows(session, "INSERT INTO documents VALUES (1)")
+        rows(session, find)
+        assert notices == ["(0,1)"]
+        rows(session, "DROP PUBLICATION shapes; CREATE PUBLICATION shapes FOR TABLE documents (id)")
+        rows(session, "DELETE FROM documents WHERE id = 2")
+        with pytest.raises(PostgresError, match=r"a row that has 1 GB or more as text: .* see the runbook") as end:
+            await_row(postgres)
+        assert not isinstance(end.value, PostgresUnavailableError)
+        rows(session, drop.replace("flushtracker", "shapes"))
+        rows(session, "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')")
+        rows(session, check)
+        with pytest.raises(PostgresError):
+            rows(session, _LARGE.format(3))
+        rows(session, "INSERT INTO documents VALUES (4, '[1e131071]')")
+        await_row(postgres)
 
 
 def captured(rig: CaptureRig) -> dict[str, list[object]]:

@@ -111,3 +111,21 @@ def test_what_the_server_lacks_for_a_while_is_retried(sqlstate: str) -> None:
     """
     assert isinstance(postgres_error(sqlstate, "could not extend file"), PostgresUnavailableError)
     assert not isinstance(postgres_error("42501", "permission denied"), PostgresUnavailableError)
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "text"),
+    [
+        ("54000", "out of memory\nDETAIL:  Cannot enlarge string buffer containing 600000028 bytes"),
+        ("54000", "Speicher aufgebraucht"),
+        ("XX000", 'invalid memory alloc request size 1080000003\nCONTEXT:  slot "s", associated LSN 0/1B64A18'),
+    ],
+)
+def test_a_row_that_the_server_cannot_send_is_named_as_such(sqlstate: str, text: str) -> None:
+    """It ends the stream at each start, so it is no failure to retry; the server says only that memory is lacking."""
+    error = postgres_error(sqlstate, text)
+    assert not isinstance(error, PostgresUnavailableError)
+    assert str(error).startswith(
+        f"PostgreSQL cannot send a row that has 1 GB or more as text: {' '.join(text.split())} (SQLSTATE {sqlstate}); "
+    )
+    assert str(postgres_error("XX000", "cache lookup failed")).startswith("PostgreSQL reports an error: cache lookup")
