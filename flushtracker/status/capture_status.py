@@ -51,7 +51,7 @@ class Eviction(StatusObject, frozen=True, rename={"shape_id": "shape"}):
 class WaitingShapes(StatusObject, frozen=True, rename={"shape_ids": "shapes"}):
     """Shapes on one table that are defined and not added yet."""
 
-    table: Annotated[str, about("their table")]
+    table: Annotated[str, about("their table; in the object after the first twenty, how many others there are")]
     shape_ids: Annotated[tuple[str, ...], about("their ids, at most ten")]
     count: Annotated[Natural, about("how many there are")]
     reason: Annotated[str, about("why they wait")]
@@ -128,7 +128,8 @@ class CaptureStatus(Document, frozen=True, tag="capture"):
         tuple[WaitingShapes, ...],
         gauge(
             "shapes_waiting",
-            "shapes that are defined, but not added yet, one object for each table and reason",
+            "shapes that are defined, but not added yet, one object for each table and reason, and one for those "
+            "after the first twenty",
             "shapes that are defined, but not added yet",
             value=lambda waiting: sum(each.count for each in waiting),
         ),

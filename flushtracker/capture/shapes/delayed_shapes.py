@@ -52,8 +52,11 @@ _UNNOTICED: Final = Unpublished(
     "connects again once the slot is past that",
     None,
 )
+_FOLLOW: Final = "each is listed when those before it have been added"
 _TAKEN_OUT: Final = Unpublished("it has just been taken out of the publication", None)
 _MOST_LISTED: Final = 10
+MOST_WAITING: Final = 20
+"""The status and the log name this many tables with what they wait for; the others follow when these are done."""
 
 
 class PublishableTables(PublishedTables, Protocol):
@@ -186,8 +189,13 @@ class DelayedShapes:
         for shape_id, delay in sorted(self._delays.items()):
             cause = delay.unpublished or Unpublished(f"it waits for the end of {_named(delay.xids)}", None)
             by_cause.setdefault((dotted(delay.table.table), cause), []).append(shape_id)
-        for (table, cause), ids in by_cause.items():
+        # First what somebody has to do.
+        found = sorted(by_cause.items(), key=lambda item: item[0][1].statement is None)
+        for (table, cause), ids in found[:MOST_WAITING]:
             yield WaitingShapes(table, tuple(ids[:_MOST_LISTED]), len(ids), cause.reason, cause.statement)
+        if others := [shape_id for _, ids in found[MOST_WAITING:] for shape_id in ids]:
+            table = f"({len(found) - MOST_WAITING:,} others)"
+            yield WaitingShapes(table, tuple(others[:_MOST_LISTED]), len(others), _FOLLOW, None)
 
     def log_slow(self, now_s: float) -> None:
         """Log once the shapes that have been delayed for long although published; ``now_s`` is monotonic."""

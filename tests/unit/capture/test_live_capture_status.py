@@ -1,5 +1,7 @@
 """What capture's document says from its start on, across connections, and what is counted for it."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,18 +10,23 @@ import pytest
 
 from flushtracker.capture.collector import ChangeCounts
 from flushtracker.capture.live_capture_status import LiveCaptureStatus
+from flushtracker.capture.shapes.delayed_shapes import DelayedShapes
 from flushtracker.capture.shapes.subscriptions import Subscriptions
 from flushtracker.capture.source.captured_source import CapturedSource
 from flushtracker.capture.wire.standby_status import StandbyStatus
 from flushtracker.postgres.replication_frames import Keepalive
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
-from flushtracker.status.capture_status import Eviction
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.shapes.unpublished import Unpublished
+from flushtracker.status.capture_status import CaptureStatus, Eviction
+from flushtracker.status.http.metrics import field_metrics
 from flushtracker.wal.changes import Column, Commit, Insert, Relation, TransactionFragment, Update
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import Begin, CommitMessage
 from tests.support.fake_world import BEGUN, CONFIRMED, Connection, FakeWorld, shape_entry, transaction
+from tests.support.quiet_server import QuietServer
 from tests.support.row_messages import insert
 
 USERS = Relation(1, "public", "users", "full", (Column("id", 20, is_key=True),))
@@ -140,3 +147,27 @@ def test_the_loop_tells_of_two_connections(tmp_path: Path, monkeypatch: pytest.M
     assert status.acks_read_at_ms is not None
     assert status.slot is None
     assert not world.loop.status().is_connected
+
+
+class _NoTables(QuietServer):
+    def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
+        raise AssertionError(f"no table of {oids} is looked up")
+
+
+def test_what_shapes_on_thousands_of_tables_wait_for_does_not_fill_the_document(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each table had an object, and no program reads a document of more than 1 MiB. The metric counts all."""
+    delayed, id_column = DelayedShapes(), ColumnBinding(1, "id", 23, -1, 1)
+    delayed.connect(_NoTables())
+    tables = [TableBinding(oid, ("public", f"{'t' * 50}{oid:010}"), (), (id_column,)) for oid in range(5_000)]
+    whys = {table.oid: Unpublished("w" * 300, f"ALTER {table.oid}" if table.oid >= 4_990 else None) for table in tables}
+    resolved = [(ShapeDefinition(f"s{table.oid}", table.table), table) for table in tables]
+    assert delayed.admit(resolved, whys, is_new_source=False) == []
+    status = CaptureStatus(1, 1, None, is_connected=False, waiting=delayed.waiting)
+    assert len(json.dumps(status.to_json())) < 1 << 14
+    assert [each.statement for each in status.waiting[:11]] == [*(f"ALTER {oid}" for oid in range(4_990, 5_000)), None]
+    assert (status.waiting[-1].table, status.waiting[-1].count) == ("(4,980 others)", 4_980)
+    (sample,) = field_metrics(status, 1)["shapes_waiting"].samples
+    assert sample.value == 5_000
+    assert len(caplog.messages) == 10
