@@ -1,7 +1,11 @@
 """``FeedLog``: which groups hold shapes, and which records no group will ever read."""
 
 import logging
+from heapq import nsmallest
+from operator import itemgetter
+from typing import Final
 
+from flushtracker.errors import listed
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.sinks.group_progress import RecordLoss
@@ -9,6 +13,10 @@ from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.status.sink_status import SinkStatus
 
 logger = logging.getLogger(__name__)
+
+_MOST_LISTED: Final = 10
+_HOLDS_MS: Final = 10_000
+"""A group that keeps up commits more often."""
 
 
 class FeedLog:
@@ -56,12 +64,21 @@ class FeedLog:
                 )
 
     def waiting(self, status: SinkStatus) -> None:
-        for shape in status.shapes:
-            if shape.waits_for_snapshot:
-                logger.warning("shape waits for its snapshot shape_id=%s", shape.shape_id)
-            for group in shape.groups:
-                if group.holds_since_ms is not None:
-                    logger.info(
-                        "shape waits for a group shape_id=%s topic=%s group=%s unread=%d",
-                        *(shape.shape_id, shape.topic, group.group, group.unread),
-                    )
+        """Log what shapes wait for: with a group that has only begun to read, a shape does not wait yet."""
+        without = [shape.shape_id for shape in status.shapes if shape.waits_for_snapshot]
+        if without:
+            logger.warning("shapes wait for their snapshots shape_ids=%s", listed(without, _MOST_LISTED))
+        found = [
+            (group.holds_since_ms, shape, group)
+            for shape in status.shapes
+            for group in shape.groups
+            if group.holds_since_ms is not None and status.at_ms - group.holds_since_ms >= _HOLDS_MS
+        ]
+        longest = nsmallest(_MOST_LISTED, found, key=itemgetter(0))
+        for _, shape, group in longest:
+            logger.info(
+                "shape waits for a group shape_id=%s topic=%s group=%s unread=%d",
+                *(shape.shape_id, shape.topic, group.group, group.unread),
+            )
+        if len(found) > len(longest):
+            logger.info("more shapes wait for groups count=%d", len(found) - len(longest))

@@ -1,6 +1,7 @@
 """A shape's events on their way into its topic: each change once, snapshots first, truncates alone, over restarts."""
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
@@ -20,6 +21,7 @@ from flushtracker.sinks.group_progress import Span, TopicLook
 from flushtracker.sinks.job.feed_log import FeedLog
 from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.sinks.stored_feed import StoredFeed, StoredPositions, read_feed, read_positions
+from flushtracker.status.sink_status import SinkGroup, SinkShape, SinkStatus
 from flushtracker.wal.changes import Commit, LogItem, Operation
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
@@ -106,6 +108,29 @@ def test_a_gap_is_one_line_of_the_log_however_many_events_follow_it(caplog: pyte
     assert [record.message.partition(" shape_id")[0] for record in caplog.records] == [
         "gap in the changes of a shape"
     ] * 2
+
+
+def test_what_thousands_of_shapes_wait_for_is_a_few_lines_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The longest waits are named, and a group that reads is no wait: each shape was a line, twice a minute."""
+    caplog.set_level(logging.INFO)
+    at_ms = 1_000_000
+    shapes = tuple(
+        SinkShape(f"s{n}", f"t{n}", waits_for_snapshot=True, groups=(SinkGroup("g", 7, at_ms - n), SinkGroup("h")))
+        for n in range(20_000)
+    )
+    FeedLog().waiting(SinkStatus(at_ms, at_ms, shapes=shapes))
+    assert (
+        caplog.messages[0]
+        == "shapes wait for their snapshots shape_ids=" + ", ".join(f"s{n}" for n in range(10)) + " and 19990 more"
+    )
+    assert caplog.messages[1] == "shape waits for a group shape_id=s19999 topic=t19999 group=g unread=7"
+    assert caplog.messages[-1] == "more shapes wait for groups count=9990"
+    assert len(caplog.messages) == 12
+    caplog.clear()
+    FeedLog().waiting(
+        SinkStatus(at_ms, at_ms, shapes=(SinkShape("s", "t", groups=(SinkGroup("g", 7, at_ms - 9_999),)),))
+    )
+    assert caplog.messages == []
 
 
 def test_nothing_is_taken_of_an_event_with_a_record_that_is_too_large() -> None:
