@@ -96,8 +96,7 @@ class SinkFeeder:
             now = time.monotonic()
             if now >= due_registry:
                 self._registry.read()
-                for entry in self._registry.entries():
-                    self._feed(entry)
+                self._feed_all(self._registry.take_news())
                 self._feed_snapshots()
                 self._notifier.publish()
                 due_registry = now + _REGISTRY_S
@@ -113,6 +112,13 @@ class SinkFeeder:
     def close(self) -> None:
         for each in (self._producer, self._notifier, self._changes):
             each.close()
+
+    def _feed_all(self, entries: Iterable[ShapeEntry]) -> None:
+        """Until nothing more begins or ends: where one shape ends, another may begin."""
+        before = None
+        while entries and before != (before := set(self._feeds)):
+            for entry in entries:
+                self._feed(entry)
 
     def _feed(self, entry: ShapeEntry) -> ShapeFeed | None:
         """The feed of a live shape that is ours; ``None`` for another one, and for an incarnation without its topic."""

@@ -26,6 +26,7 @@ class SinkRegistry:
         self._tables: dict[tuple[str, int], TableEntry] = {}
         self._records: dict[tuple[str, str], DebeziumRecords] = {}
         self._retired: Mapping[str, str] = {}
+        self._has_news = False
         self._unknown: dict[tuple[str, str], str | None] = {}
         """By shape, the schema of changes with columns that are no longer in the registry."""
 
@@ -42,11 +43,14 @@ class SinkRegistry:
                 case TableEntry() as table:
                     self._tables[table.source, table.binding.oid] = table
         if values:
+            self._has_news = True
             self._records.clear()
             self._retired = successors(self._sources)
 
-    def entries(self) -> list[ShapeEntry]:
-        return list(self._shapes.values())
+    def take_news(self) -> list[ShapeEntry]:
+        """All entries, if something was read since the last call; else none."""
+        has_news, self._has_news = self._has_news, False
+        return list(self._shapes.values()) if has_news else []
 
     def may_need(self, source: str, shape_id: str, incarnation: int) -> bool:
         """Whether it is not known that the incarnation has ended; it may be too new to be known at all."""

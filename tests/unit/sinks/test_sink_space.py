@@ -11,6 +11,8 @@ from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, Snap
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.sinks.job.feeder import SinkFeeder
+from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
@@ -142,3 +144,54 @@ def test_nothing_is_kept_of_shapes_that_have_come_and_gone(
     found = dict(containers([sink.world.feeder, sink.world.live], MANY))
     assert {name: size for name, size in found.items() if name not in KEPT} == {}
     assert found.keys() == KEPT
+
+
+def test_entries_of_the_registry_cost_nothing_until_there_is_a_new_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All were looked at in each second, although most are of other writers, or have ended."""
+    caplog.set_level(logging.INFO)
+    sink, looked = Sink(monkeypatch), list[str]()
+    feed = SinkFeeder._feed
+
+    def counted(feeder: SinkFeeder, entry: ShapeEntry) -> ShapeFeed | None:
+        looked.append(entry.definition.id)
+        return feed(feeder, entry)
+
+    monkeypatch.setattr(SinkFeeder, "_feed", counted)
+    for number in range(SHAPES // 100):
+        table, entry = sink.entries(number)
+        other = replace(entry, definition=replace(entry.definition, writer="other"))
+        sink.send(TOPICS.shapes, table.to_json(), other.to_json())
+    sink.world.run()
+    assert set(looked) == {name(number) for number in range(SHAPES // 100)}
+    looked.clear()
+    sink.world.run(10)
+    assert looked == []
+    sink.send(TOPICS.shapes, *(entry.to_json() for entry in sink.entries(SHAPES + 1)))
+    sink.world.run()
+    assert f"feeding shape shape_id={name(SHAPES + 1)}" in caplog.text
+
+
+def test_a_shape_begins_at_once_where_one_of_another_source_has_ended(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Although its entry comes first in the registry, and nothing more comes."""
+    caplog.set_level(logging.INFO)
+    sink = Sink(monkeypatch)
+    entries = sink.entries(1)
+    sink.send(TOPICS.shapes, *(each.to_json() for each in entries))
+    sink.world.run()
+    later = [replace(each, source="8/1/s") for each in entries]
+    sink.send(TOPICS.shapes, *(each.to_json() for each in later))
+    sink.world.run()
+    assert "has the same shape: set sink.source" in caplog.text
+    monkeypatch.setattr(sink.world.feeder._registry, "_shapes", dict(reversed(_shapes(sink).items())))
+    caplog.clear()
+    sink.send(TOPICS.shapes, replace(entries[1], removed_at=LogOffset(300, 0)).to_json())
+    sink.world.run()
+    assert f"feeding shape shape_id={name(1)}" in caplog.text
+
+
+def _shapes(sink: Sink) -> dict[tuple[str, str], ShapeEntry]:
+    return sink.world.feeder._registry._shapes
