@@ -22,7 +22,7 @@ from tests.support.key_bindings import ID_KEY
 from tests.support.large_containers import containers
 from tests.support.quiet_server import QuietServer
 
-SHAPES: Final = 20_000
+SHAPES: Final = 14_000
 AT_ONCE: Final = 1_000
 MANY: Final = AT_ONCE * 3
 """A container with more entries has kept some of shapes, tables, partitions or types that are gone."""

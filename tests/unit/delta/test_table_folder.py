@@ -135,8 +135,11 @@ def _row(ack_lsn: int) -> AckRow:
     return AckRow("7301/1/shapes", 3, ack_lsn, ack_lsn, 0, None, None, _NOW)
 
 
-def test_files_of_others_in_an_ack_table_survive_its_upkeep(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_of_others_in_an_ack_table_survive_its_upkeep(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``report.csv`` and ``backup.sql`` were gone 105 acks later. The log names them once; our own old files go."""
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 10)
     folder = tmp_path / "acks"
     table = AckTable(str(folder))
     table.fence_others()

@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -32,16 +33,23 @@ STRUCTS: Final = ROOT / "events" / "structs.py"
 """The JSON of other classes, with the same names: those are always written with the module, ``structs.Shape``."""
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(ROOT.rglob("*.py")):
-        yield path, ast.parse(path.read_text())
+def modules() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
 
 
-def public_classes() -> Iterator[tuple[str, Path]]:
-    for path, tree in modules():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                yield node.name, path
+@cache
+def definitions() -> list[tuple[type[ast.stmt], str, Path]]:
+    """Of all modules: the kind, name and path of each public class and function."""
+    return [
+        (type(node), node.name, path)
+        for path in modules()
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+    ]
+
+
+def public(kind: type[ast.stmt]) -> Iterator[tuple[str, Path]]:
+    return ((name, path) for each, name, path in definitions() if each is kind)
 
 
 def repeated(found: Iterator[tuple[str, Path]]) -> dict[str, list[str]]:
@@ -54,33 +62,28 @@ def repeated(found: Iterator[tuple[str, Path]]) -> dict[str, list[str]]:
 
 def test_no_two_public_classes_have_the_same_name() -> None:
     """A name in a message, a page or a traceback then stands for one class."""
-    assert repeated((name, path) for name, path in public_classes() if path != STRUCTS) == {}
+    assert repeated((name, path) for name, path in public(ast.ClassDef) if path != STRUCTS) == {}
 
 
 def test_only_listed_modules_have_the_same_name() -> None:
     """An entry of the list that is not needed any more is wrong, too."""
-    assert repeated((path.stem, path) for path, _ in modules()).keys() == REPEATED_MODULES.keys()
+    assert repeated((path.stem, path) for path in modules()).keys() == REPEATED_MODULES.keys()
 
 
 def test_only_listed_functions_have_the_same_name() -> None:
     """Whoever searches for the definition of a call finds one."""
-    found = (
-        (node.name, path)
-        for path, tree in modules()
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
-    )
-    assert repeated(found).keys() == REPEATED_FUNCTIONS.keys()
+    assert repeated(public(ast.FunctionDef)).keys() == REPEATED_FUNCTIONS.keys()
 
 
 def test_structs_are_written_with_their_module() -> None:
     """Those that have the name of another class, which excepts them from the rule."""
-    names = repeated(public_classes()).keys()
+    names = repeated(public(ast.ClassDef)).keys()
     wrong = [
         f"{path.relative_to(CHECKOUT)} imports {alias.name}"
         for folder in (ROOT, CHECKOUT / "tests", CHECKOUT / "jobs")
         for path in sorted(folder.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        if "flushtracker.events.structs" in (text := path.read_text())
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ImportFrom) and node.module == "flushtracker.events.structs"
         for alias in node.names
         if alias.name in names

@@ -27,7 +27,7 @@ from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.bench.reads import append_rows
-from tests.support.seeds import in_turn
+from tests.support.seeds import first_seed, in_turn
 from tests.support.shape_log_rows import RandomLog, Row, append, snapshot_rows
 
 _ITEMS: Final = pa.schema([(name, pa.int64() if name in ROW_ORDER else pa.large_string()) for name in ITEM_COLUMNS])
@@ -114,7 +114,7 @@ def test_random_items_fold_in_chunks_as_at_once(monkeypatch: pytest.MonkeyPatch)
 def test_an_update_without_its_row_is_an_error_with_its_place_in_any_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the row is removed, truncated or inserted later, and so does not show."""
     wrong = 0
-    for seed in range(60):
+    for seed in range(first_seed(), first_seed() + 20):
         draw = random.Random(seed)  # noqa: S311  reproducible
         items = random_items(draw, 40, is_right=False)
         set_sizes(monkeypatch, draw.choice([1, 2000, 1 << 20]), draw.choice([1, 2, 7, 8192]), draw.randint(2, 5))
@@ -128,7 +128,7 @@ def test_an_update_without_its_row_is_an_error_with_its_place_in_any_chunks(monk
             assert str(found.value).removeprefix("at ").partition(": ")[0] in offsets
         else:
             assert folded(draw, items) == expected, f"seed {seed}"
-    assert 5 < wrong < 55
+    assert 0 < wrong < 20
 
 
 @pytest.mark.parametrize(

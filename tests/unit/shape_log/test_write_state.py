@@ -19,6 +19,7 @@ from flushtracker.shape_log.writer_group import WriterSettings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.event_mutations import mutated, sample_changes, sample_entries
+from tests.support.seeds import first_seed
 from tests.support.shape_transactions import SOURCE, Transactions
 
 _ARROW = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
@@ -75,10 +76,10 @@ def test_event_of_a_newer_version_asks_for_an_upgrade_and_not_for_its_deletion(
 
 def test_mutated_events_end_as_rows_or_as_one_decode_error_with_their_place() -> None:
     """Anything else would be a traceback of a Python worker, without the place."""
-    rng = Random(7)  # noqa: S311  reproducible inputs
+    rng = Random(first_seed())  # noqa: S311  reproducible inputs
     samples = (sample_changes(rng), sample_entries(rng))
     kinds: dict[str, int] = {}
-    for number in range(4000):
+    for number in range(1000):
         stream, event = next(samples[number % 2])
         rows = handled([(stream, mutated(rng, event), "file 7")], rng.choice(["0", NO_SHAPE]))
         for row in rows:
@@ -90,7 +91,7 @@ def test_mutated_events_end_as_rows_or_as_one_decode_error_with_their_place() ->
                 assert row["report"] == ("DecodeError" if newer is None else "NewerEventError")
                 assert newer is None or int(newer[1]) > 1
                 assert row["reason"].isprintable()
-    assert min(kinds.get(kind, 0) for kind in ("error", "shape", "entry", "log_rows")) > 100, kinds
+    assert min(kinds.get(kind, 0) for kind in ("error", "shape", "entry", "log_rows")) > 20, kinds
 
 
 def test_registry_entry_that_is_not_utf_8_is_a_decode_error() -> None:
