@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
 
-from flushtracker.errors import BrokerError
+from flushtracker.errors import BrokerError, TopicLostError
 from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, missing_acl, rejected_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 
@@ -42,9 +42,13 @@ class GroupOffsets:
             raise rejected_options(error, config.options) from error
 
     def sample(self, places: Mapping[str, Collection[Place]]) -> SampledOffsets:
-        """The offsets of these partitions that there are, by the groups that read them; raises ``BrokerError``.
+        """The offsets of these partitions that there are, by the groups that read them.
 
         Offsets that a group commits in a transaction count once that is committed.
+
+        Raises:
+            TopicLostError: this user may not ask about a topic.
+            BrokerError: the brokers do not answer, or refuse something else.
         """
         everywhere = sorted({place for read in places.values() for place in read})
         begins = self._offsets(everywhere, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
@@ -60,26 +64,28 @@ class GroupOffsets:
         found: dict[Place, int] = {}
         for of, future in futures.items():
             with suppress(_UnknownError):
-                found[of.topic, of.partition] = self._answer(future, f"topic {of.topic}", "DESCRIBE").offset
+                found[of.topic, of.partition] = self._answer(future, "topic", of.topic).offset
         return found
 
     def _committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
         request = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])
         (future,) = self._client.list_consumer_group_offsets([request], request_timeout=self._timeout_s).values()
         try:
-            found = self._answer(future, f"group {group}", "DESCRIBE").topic_partitions
+            found = self._answer(future, "group", group).topic_partitions
         except _UnknownError:
             return {}
         return {(each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0}
 
-    def _answer(self, future: "Future[_T]", subject: str, operation: str) -> _T:
+    def _answer(self, future: "Future[_T]", kind: str, name: str) -> _T:
         try:
             return future.result()
         except KafkaException as exception:
-            error = kafka_error(exception)
-            kind = _UnknownError if error.code() in _NO_GROUP else BrokerError
-            reason = f"{self._errors.masked(error)}{missing_acl(error, operation, subject)}"
-            raise kind(f"the offsets of {subject} at {self._servers} cannot be read: {reason}") from exception
+            error, subject = kafka_error(exception), f"{kind} {name}"
+            reason = f"{self._errors.masked(error)}{missing_acl(error, 'DESCRIBE', subject)}"
+            message = f"the offsets of {subject} at {self._servers} cannot be read: {reason}"
+            if kind == "topic" and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise TopicLostError(message, name) from exception
+            raise (_UnknownError if error.code() in _NO_GROUP else BrokerError)(message) from exception
 
 
 class _UnknownError(BrokerError):

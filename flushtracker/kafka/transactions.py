@@ -6,18 +6,31 @@ one is ended. So a reader of committed records then finds all that they have wri
 
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export these
+    AclOperation,
+    AdminClient,
+    TopicDescription,
+)
 
 from flushtracker.errors import NEW_TOPIC, BrokerError, TopicLostError
-from flushtracker.kafka.client import ClientErrors, kafka_error, missing_acl, producer_settings, rejected_options
+from flushtracker.kafka.client import (
+    ClientErrors,
+    client_settings,
+    kafka_error,
+    missing_acl,
+    producer_settings,
+    rejected_options,
+)
 from flushtracker.kafka.kafka_config import KafkaConfig
 
 _ROOM_S: Final = 0.1
 _LOOK_S: Final = 5.0
-"""How long records wait before it is checked whether their topics are still there."""
+"""How long records wait before it is checked whether their topics still take them."""
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
 _GONE: Final = frozenset(
@@ -33,7 +46,6 @@ _REFUSED: Final = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.INVALID_RECORD,
-        KafkaError.POLICY_VIOLATION,
     }
 )
 """What a broker refuses because of a topic's settings or ACLs, and takes in other topics."""
@@ -52,7 +64,7 @@ class TransactionalProducer:
 
     def __init__(self, config: KafkaConfig, transactional_id: str, *, timeout_ms: int) -> None:
         self._servers, self._timeout_s = config.bootstrap_servers, config.retry_timeout_ms / 1000
-        self._errors = ClientErrors(config.options)
+        self._config, self._errors = config, ClientErrors(config.options)
         own = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
         try:
             self._producer = Producer(producer_settings(config, self._errors) | own)
@@ -102,25 +114,31 @@ class TransactionalProducer:
         Waits until the brokers have them all; raises ``BrokerError``.
         """
         deadline = time.monotonic() + self._timeout_s
-        while self._producer.flush(min(_LOOK_S, self._timeout_s)):
-            self._find_gone()
+        while self._producer.flush(min(_LOOK_S, self._timeout_s)) and self._lost is None:
+            self._find_lost()
             if self._lost is None and time.monotonic() > deadline:
                 raise BrokerError(f"Kafka at {self._servers} has not confirmed all records: {self._errors.last}")
         if self._lost is not None:
             raise self._lost
         return dict(self._places)
 
-    def _find_gone(self) -> None:
-        """Find a topic of the transaction that was deleted: librdkafka would ask to add it without end.
+    def _find_lost(self) -> None:
+        """Find a topic of the transaction that takes no records, which librdkafka does not say.
 
-        One broker alone may not know a topic yet, so two answers must lack it.
+        It would ask without end to add a topic that was deleted, and names none that it may not write to. One broker
+        alone may not know a topic yet, so two answers must lack it.
         """
-        with suppress(KafkaException):
-            there = self._producer.list_topics(timeout=_LOOK_S).topics
-            absent, self._absent = self._absent, self._topics - there.keys()
-            for topic in sorted(absent & self._absent):
-                self._note(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), topic)
-                self._producer.purge()
+        admin = AdminClient(client_settings(self._config, self._errors))
+        described = admin.describe_topics(
+            TopicCollection(sorted(self._topics)), include_authorized_operations=True, request_timeout=_LOOK_S
+        )
+        before, self._absent = self._absent, set()
+        for topic, future in described.items():
+            error = _why_not_written(future)
+            if error is not None and error.code() in _GONE:
+                self._absent.add(topic)
+            if error is not None and (error.code() in _REFUSED or topic in before & self._absent):
+                self._note(error, topic)
 
     def commit(self) -> None:
         """Raises ``BrokerError`` if it is not, or may not be, committed."""
@@ -161,6 +179,8 @@ class TransactionalProducer:
 
     def _fail(self, exception: KafkaException) -> NoReturn:
         error = kafka_error(exception)
+        if self._lost is None and self._topics and error.code() not in _FENCED:
+            self._find_lost()
         if self._lost is not None:
             raise self._lost from exception
         if error.code() in _FENCED:
@@ -169,3 +189,13 @@ class TransactionalProducer:
         raise BrokerError(
             f"Kafka at {self._servers} does not take a transaction of {self._id}: {self._errors.masked(error)}{remedy}"
         ) from exception
+
+
+def _why_not_written(described: "Future[TopicDescription]") -> KafkaError | None:
+    try:
+        allowed = described.result().authorized_operations
+    except KafkaException as exception:
+        return kafka_error(exception)
+    # Brokers other than Kafka's may not say what is allowed.
+    is_allowed = not allowed or AclOperation.WRITE in allowed
+    return None if is_allowed else KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)

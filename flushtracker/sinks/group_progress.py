@@ -106,6 +106,8 @@ class GroupProgress:
         self._most_marks = most_marks
         self._flushed: LogOffset | None = None
         self._losses: tuple[RecordLoss, ...] = ()
+        self.is_covered = True
+        """Whether the last look had every partition with records."""
 
     @property
     def flushed(self) -> LogOffset | None:
@@ -149,10 +151,6 @@ class GroupProgress:
         self._thin()
         return self._advance()
 
-    def is_covered_by(self, look: TopicLook) -> bool:
-        """Whether the look has every partition with records."""
-        return self._ends.keys() <= look.begins.keys() & look.ends.keys()
-
     def look(self, look: TopicLook) -> LogOffset | None:
         """Count what the groups have committed; returns what is flushed, if that has moved.
 
@@ -164,7 +162,8 @@ class GroupProgress:
         for partition, end in self._ends.items():
             if (now := look.ends.get(partition, end)) < end:
                 raise self._lost(partition, now)
-        if not self.is_covered_by(look):
+        self.is_covered = self._ends.keys() <= look.begins.keys() & look.ends.keys()
+        if not self.is_covered:
             return None
         self._losses = tuple(
             RecordLoss(lag.group, lag.partition, lag.position, begin)

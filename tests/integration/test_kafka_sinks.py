@@ -8,10 +8,11 @@ from typing import Final
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, RunningBroker
 from tests.support.capture_loop_parts import Tracker
 from tests.support.capture_rig import run_in_transaction, shape
 from tests.support.published_snapshots import publishing_rig
+from tests.support.secured_broker import SecuredBroker
 from tests.support.seeds import every, seeds
 from tests.support.sink_group import SinkGroup
 from tests.support.sink_rig import PARTITIONS, USERS, SinkJudge, SinkRig
@@ -197,6 +198,97 @@ def test_a_topic_that_is_deleted_once_all_is_read_sets_only_its_shape_aside(sink
     sink.rig.execute_and_wait("INSERT INTO users VALUES (12, 'eu', 'new')")
     later = (event.last_log_offset.tx_offset for event in sink.rig.changes())
     check_only_eu_is_set_aside(sink, min(tx for tx in later if tx > read))
+
+
+def notes_group(sink: SinkRig) -> SinkGroup:
+    group = SinkGroup(sink.rig.settings["kafka"]["bootstrap_servers"], sink.groups[0].name, f"{sink.topic}.notes", 1)
+    sink.groups.append(group)
+    return group
+
+
+def check_only_notes_is_set_aside(sink: SinkRig, reason: str) -> None:
+    """The other shape goes on, and the slot waits for the change that is not in the topic."""
+    sink.rig.wait(lambda: sink.is_running() and "shape is set aside shape_id=notes" in sink.log(), "the reason", 60)
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (11, 'eu', 'new')")
+    reads, _ = sink.groups
+    sink.rig.wait(lambda: sink.is_running() and (reads.step() or '{"id":11}' in reads.rows), "the other shape", 90)
+    assert "shape is set aside shape_id=eu" not in sink.log()
+    assert reason in sink.log()
+    Tracker(sink.rig).step()
+    unread = max(event.last_log_offset.tx_offset for event in sink.rig.changes() if event.shape_id == "notes")
+    assert sink.rig.confirmed_lsn() <= unread
+
+
+@pytest.mark.parametrize(
+    ("name", "refusing", "usual", "statement", "reason"),
+    [
+        (
+            *("max.message.bytes", "1000", str(1 << 26)),
+            "INSERT INTO notes SELECT 1, string_agg(md5(n::text), '') FROM generate_series(1, 300) n",
+            "Message size too large",
+        ),
+        # A truncate has no key.
+        ("cleanup.policy", "compact", "delete", "TRUNCATE notes", "failed to validate record"),
+    ],
+)
+def test_a_topic_that_refuses_a_record_sets_only_its_shape_aside(
+    sink: SinkRig, name: str, refusing: str, usual: str, statement: str, reason: str
+) -> None:
+    """Once the topic takes it, a start of the program writes it."""
+    begin_two_shapes(sink, "id int PRIMARY KEY, note text")
+    sink.set(f"{sink.topic}.notes", name, refusing)
+    sink.rig.execute_and_wait(statement)
+    check_only_notes_is_set_aside(sink, reason)
+    sink.kill()
+    sink.set(f"{sink.topic}.notes", name, usual)
+    sink.start()
+    notes = notes_group(sink)
+    sink.rig.wait(lambda: sink.is_running() and (notes.step() or notes.operations), "the record", 60)
+    assert notes.operations == ["t" if statement.startswith("TRUNCATE") else "c"]
+
+
+@pytest.mark.parametrize("is_described", [True, False])
+def test_an_acl_that_is_taken_away_sets_only_its_shape_aside(
+    postgres: LocalPostgres,
+    secured_broker: SecuredBroker,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+    is_described: bool,  # noqa: FBT001
+) -> None:
+    """The program has the ACLs of docs/security.md. WRITE implies DESCRIBE, which looks at the groups need."""
+    broker = RunningBroker(secured_broker.open_servers)
+    with publishing_rig(postgres, broker, tmp_path, topic_name, USERS) as publishing:
+        sink = SinkRig(publishing, (topic_name("a"), topic_name("b")))
+        topics, notes_topic = publishing.rig.topics, f"{sink.topic}.notes"
+        state = topics["shapes"].replace(".shapes", ".sinks")
+        written = [f"{sink.topic}", notes_topic, state]
+        acls = {
+            *((operation, topic) for topic in written for operation in ("WRITE", "DESCRIBE_CONFIGS", "CREATE")),
+            *(("DESCRIBE_CONFIGS", topics[role]) for role in ("shapes", "shape_changes", "flushes")),
+            *(("READ", topic) for topic in (topics["shapes"], topics["shape_changes"], topics["snapshots"], state)),
+            *(("DESCRIBE", f"group {group.name}") for group in sink.groups),
+            ("WRITE", topics["flushes"]),
+            ("WRITE", f"transactional_id {state} kafka"),
+            *((("DESCRIBE", notes_topic),) if is_described else ()),
+        }
+        user = secured_broker.create_user(acls)
+        sink.kafka = {"bootstrap_servers": secured_broker.servers, "options": user.options(secured_broker.ca_file)}
+        try:
+            begin_two_shapes(sink, "id int PRIMARY KEY")
+            sink.rig.execute_and_wait("INSERT INTO notes VALUES (1)")
+            notes = notes_group(sink)
+            sink.groups.remove(notes)
+            sink.rig.wait(lambda: sink.is_running() and (notes.step(commits=False) or notes.rows), "the record", 60)
+            secured_broker.take(user.name, ("WRITE", notes_topic))
+            sink.rig.execute_and_wait("INSERT INTO notes VALUES (2)")
+            allow = f"allow this user {'WRITE' if is_described else 'DESCRIBE'} on topic {notes_topic}"
+            check_only_notes_is_set_aside(sink, allow)
+            secured_broker.allow(user.name, [("WRITE", notes_topic)])
+            sink.kill()
+            sink.start()
+            sink.rig.wait(lambda: sink.is_running() and (notes.step() or len(notes.rows) == 2), "the records", 60)
+        finally:
+            sink.close()
 
 
 def test_after_a_new_epoch_the_shape_needs_another_topic_and_no_source(sink: SinkRig) -> None:

@@ -36,7 +36,10 @@ _CERTIFICATES: Final = "CERTIFICATES"
 _SECURITY: Final = "org.apache.kafka.common.security"
 
 Acl: TypeAlias = tuple[str, str]
-"""Operation and topic, such as ``("READ", "flushtracker.flushes")``; one that ends with ``*`` stands for a prefix."""
+"""Operation and topic, such as ``("READ", "flushtracker.flushes")``; one that ends with ``*`` stands for a prefix.
+
+``group NAME`` and ``transactional_id NAME`` are no topics.
+"""
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ class SecuredBroker:
 
     def _acls(self, name: str) -> list[AclBinding]:
         any_of_user = AclBindingFilter(
-            *(ResourceType.TOPIC, None, ResourcePatternType.ANY, f"User:{name}"),  # type: ignore[arg-type]  # its stubs are wrong
+            *(ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{name}"),  # type: ignore[arg-type]  # its stubs are wrong
             *("*", AclOperation.ANY, AclPermissionType.ALLOW),
         )
         found: list[AclBinding] = self._admin.describe_acls(any_of_user).result(_TIMEOUT_S)
@@ -205,10 +208,16 @@ class SecuredBroker:
 
 
 def _binding(name: str, acl: Acl) -> AclBinding:
-    operation, topic = acl
-    pattern = ResourcePatternType.PREFIXED if topic.endswith("*") else ResourcePatternType.LITERAL
+    operation, resource = acl
+    kind, _, other = resource.partition(" ")
+    pattern = ResourcePatternType.PREFIXED if resource.endswith("*") else ResourcePatternType.LITERAL
     return AclBinding(
-        *(ResourceType.TOPIC, topic.rstrip("*"), pattern, f"User:{name}"),
+        *(
+            ResourceType[kind.upper()] if other else ResourceType.TOPIC,
+            (other or resource).rstrip("*"),
+            pattern,
+            f"User:{name}",
+        ),
         *("*", AclOperation[operation], AclPermissionType.ALLOW),
     )
 

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_END, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs lack these exports
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from flushtracker.events.snapshot_events import SnapshotEnd
 from tests.support.capture_loop_parts import Tracker
@@ -32,6 +38,8 @@ class SinkRig:
         self.rig, self._publishing = publishing.rig, publishing
         self.topic = f"{self.rig.settings['kafka']['topic_prefix']}.public.users"
         self.log_file = self.rig.folder / "sink.log"
+        self.kafka: dict[str, object] = {}
+        """The program's own keys of ``kafka``."""
         self.groups = [self.new_group(name) for name in groups]
         self._file = self.configure(groups)
         self._process: subprocess.Popen[bytes] | None = None
@@ -40,7 +48,8 @@ class SinkRig:
     def configure(self, groups: tuple[str, ...], **keys: object) -> Path:
         topics = {"eu": {"topic": self.topic, "groups": list(groups), "partitions": PARTITIONS}}
         sink = {"topics": topics, "poll": "50 ms", "name": "app", **keys}
-        return write_config(self.rig.folder / "sink.yaml", {**self.rig.settings, "sink": sink})
+        kafka = {**self.rig.settings["kafka"], **self.kafka}
+        return write_config(self.rig.folder / "sink.yaml", {**self.rig.settings, "kafka": kafka, "sink": sink})
 
     def new_group(self, name: str) -> SinkGroup:
         servers = self.rig.settings["kafka"]["bootstrap_servers"]
@@ -78,6 +87,14 @@ class SinkRig:
         admin = AdminClient({"bootstrap.servers": self.rig.settings["kafka"]["bootstrap_servers"]})
         everything = [TopicPartition(self.topic, number, OFFSET_END) for number in range(PARTITIONS)]
         for future in admin.delete_records(everything).values():
+            future.result(60)
+
+    def set(self, topic: str, name: str, value: str) -> None:
+        """Alter a setting of a topic."""
+        admin = AdminClient({"bootstrap.servers": self.rig.settings["kafka"]["bootstrap_servers"]})
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        for future in admin.incremental_alter_configs([resource]).values():
             future.result(60)
 
     def delete_topic(self) -> None:

@@ -92,7 +92,8 @@ class SinkTopic:
         look = TopicLook(begins, committed, ends)
         if not self._is_over and self._rng.random() < 0.2:  # A broker does not know a partition for a moment.
             del self._rng.choice([begins, ends])[self._rng.choice(self._partitions)]
-        if self._progress.is_covered_by(look):
+        moved = self._progress.look(look)
+        if self._progress.is_covered:
             for name, reader in self._readers.items():
                 reader.confirmed |= {
                     number
@@ -100,7 +101,7 @@ class SinkTopic:
                     for position, number in self._records[partition].items()
                     if position < until
                 }
-        self._check(self._progress.look(look))
+        self._check(moved)
 
     def _restart(self) -> None:
         before = self._progress

@@ -24,7 +24,7 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.events.topic_rules import TopicFacts
 from flushtracker.kafka.changes_reader import ChangesReader
 from flushtracker.kafka.flush_notifier import FlushNotifier
-from flushtracker.kafka.group_offsets import GroupOffsets
+from flushtracker.kafka.group_offsets import GroupOffsets, SampledOffsets
 from flushtracker.kafka.transactions import TransactionalProducer
 from flushtracker.process.clock import now_ms
 from flushtracker.sinks.debezium_records import SinkRecord
@@ -209,7 +209,7 @@ class SinkFeeder:
 
     def _set_aside(self, feed: ShapeFeed, error: FlushtrackerError) -> None:
         """Its next event is held; the others go on."""
-        feed.problem, feed.has_topic = str(error), not isinstance(error, TopicLostError) or error.is_there
+        feed.problem = error
         logger.error("shape is set aside shape_id=%s topic=%s reason=%s", feed.shape_id, feed.topic, error)
 
     def _publish(self, feed: ShapeFeed, records: Iterable[SinkRecord]) -> None:
@@ -270,13 +270,13 @@ class SinkFeeder:
     def _look(self) -> None:
         """Ask for the offsets of the groups that have something to read, and notify what they have read."""
         unread = [feed for feed in self._feeds.values() if feed.is_unread and feed.has_topic]
-        places: dict[str, set[tuple[str, int]]] = {}
-        for feed in unread:
-            for group in self._config.topics[feed.shape_id].groups:
-                places.setdefault(group, set()).update((feed.topic, partition) for partition in feed.progress.ends)
-        if not places:
+        if not unread:
             return
-        sample = self._groups.sample(places)
+        try:
+            sample = self._sample(unread)
+        except TopicLostError as error:
+            self._set_aside(next(feed for feed in unread if feed.topic == error.topic), error)
+            return
         for feed in unread:
             committed = {group: _of(feed.topic, found) for group, found in sample.committed.items()}
             look = TopicLook(_of(feed.topic, sample.begins), committed, _of(feed.topic, sample.ends))
@@ -293,6 +293,13 @@ class SinkFeeder:
             if not feed.is_unread:
                 self._release(feed)
         self._notifier.publish()
+
+    def _sample(self, feeds: Iterable[ShapeFeed]) -> SampledOffsets:
+        places: dict[str, set[tuple[str, int]]] = {}
+        for feed in feeds:
+            for group in feed.progress.counted:
+                places.setdefault(group, set()).update((feed.topic, partition) for partition in feed.progress.ends)
+        return self._groups.sample(places)
 
     def _notify(self, feed: ShapeFeed) -> None:
         flushed = feed.progress.flushed

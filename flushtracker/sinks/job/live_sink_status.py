@@ -49,4 +49,5 @@ class LiveSinkStatus:
             for group in progress.counted
         )
         flushed = None if progress.flushed is None else progress.flushed.tx_offset
-        return SinkShape(feed.shape_id, feed.topic, feed.needs_snapshot, feed.problem, flushed, groups)
+        problem = None if feed.problem is None else str(feed.problem)
+        return SinkShape(feed.shape_id, feed.topic, feed.needs_snapshot, problem, flushed, groups)

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from flushtracker.errors import NEW_TOPIC, BrokerError, DecodeError, TopicLostError
+from flushtracker.errors import NEW_TOPIC, BrokerError, DecodeError, FlushtrackerError, TopicLostError
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.events.topic_rules import TopicFacts
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
@@ -55,10 +55,8 @@ class ShapeFeed:
     ) -> None:
         self.source, self.shape_id, self.incarnation = stored.source, stored.shape_id, stored.incarnation
         self.topic, self._topic_id = stored.topic, stored.topic_id or topic.topic_id
-        self.problem: str | None = None
+        self.problem: FlushtrackerError | None = None
         """Why it is set aside; ``None`` if it is not."""
-        self.has_topic = True
-        """Whether its topic is the one that was written, as far as is known."""
         self.cursor = None if stored.cursor is None else LogOffset(*stored.cursor)
         self._contained = None if stored.snapshot is None else ContainedTransactions(*stored.snapshot)
         self._waits_for_snapshot = waits_for_snapshot
@@ -77,6 +75,11 @@ class ShapeFeed:
     @property
     def needs_snapshot(self) -> bool:
         return self._waits_for_snapshot and self._contained is None
+
+    @property
+    def has_topic(self) -> bool:
+        """Whether its topic is the one that was written, as far as is known."""
+        return not isinstance(self.problem, TopicLostError) or self.problem.is_there
 
     @property
     def is_unread(self) -> bool:
@@ -143,7 +146,7 @@ class ShapeFeed:
             moved = self.progress.look(look)
         except BrokerError as error:
             raise self._named(error) from error
-        if self.progress.is_covered_by(look):
+        if self.progress.is_covered:
             self._absent_since_s = None
         elif self._absent_since_s is None:
             self._absent_since_s = now_s
