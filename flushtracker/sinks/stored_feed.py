@@ -21,7 +21,7 @@ class StoredMark(Struct):
 class StoredFeed(Struct, kw_only=True):
     """A shape: what is produced, and how far its groups were. ``snapshot`` is what its snapshot contains.
 
-    ``topic_id`` is Kafka's, of the topic that has the records.
+    ``topic_id`` is Kafka's, of the topic that has the records; ``old_topics`` have those of earlier incarnations.
     """
 
     v: Version = VERSION
@@ -30,6 +30,7 @@ class StoredFeed(Struct, kw_only=True):
     incarnation: Annotated[int, Meta(ge=1)]
     topic: str
     topic_id: str = ""
+    old_topics: tuple[str, ...] = ()
     cursor: tuple[Position, Position] | None = None
     snapshot: tuple[Position, tuple[tuple[Position, Position], ...]] | None = None
     after_truncate: bool = False

@@ -55,6 +55,7 @@ class ShapeFeed:
     ) -> None:
         self.source, self.shape_id, self.incarnation = stored.source, stored.shape_id, stored.incarnation
         self.topic, self._topic_id = stored.topic, stored.topic_id or topic.topic_id
+        self._old_topics = stored.old_topics
         self.problem: FlushtrackerError | None = None
         """Why it is set aside; ``None`` if it is not."""
         self.cursor = None if stored.cursor is None else LogOffset(*stored.cursor)
@@ -165,6 +166,7 @@ class ShapeFeed:
             incarnation=self.incarnation,
             topic=self.topic,
             topic_id=self._topic_id,
+            old_topics=self._old_topics,
             cursor=None if self.cursor is None else (self.cursor.tx_offset, self.cursor.op_offset),
             snapshot=None if contained is None else (contained.lsn, tuple(contained.unseen)),
             after_truncate=self._after_truncate,

@@ -46,7 +46,14 @@ class StoredFeeds:
         stored = self._feeds.get((entry.source, definition.id))
         if stored is not None and stored.incarnation >= definition.incarnation:
             return stored
-        return StoredFeed(source=entry.source, shape_id=definition.id, incarnation=definition.incarnation, topic=topic)
+        old_topics = () if stored is None else (*stored.old_topics, stored.topic)
+        return StoredFeed(
+            source=entry.source,
+            shape_id=definition.id,
+            incarnation=definition.incarnation,
+            topic=topic,
+            old_topics=old_topics,
+        )
 
     def reason_against(self, topic: SinkTopic, entry: ShapeEntry) -> str | None:
         """Why the shape cannot be written to the topic, whose rows may have been deleted since without a record."""
@@ -54,8 +61,9 @@ class StoredFeeds:
         if (before := self._sources.get(topic.name, source)) != source:
             return f"its topic has rows of source {before}: give it another one"
         stored = self._feeds.get((source, definition.id))
-        is_same_topic = stored is not None and stored.topic == topic.name
-        if stored is None or is_same_topic == (stored.incarnation == definition.incarnation):
+        if stored is None:
             return None
-        rows = "its topic has rows of the previous incarnation: give it another one"
-        return rows if is_same_topic else f"it is written to topic {stored.topic}"
+        if stored.incarnation == definition.incarnation:
+            return None if stored.topic == topic.name else f"it is written to topic {stored.topic}"
+        is_old = topic.name in (stored.topic, *stored.old_topics)
+        return "its topic has rows of an earlier incarnation: give it another one" if is_old else None

@@ -531,7 +531,7 @@ def test_handles_and_offsets_that_browsers_keep_are_read_and_written_unchanged()
 def test_state_of_a_kafka_sink_is_read_and_written_unchanged() -> None:
     text = (
         b'{"v":1,"source":"7301/1/shapes","shape_id":"orders","incarnation":2,"topic":"app.orders","topic_id":"f1",'
-        b'"cursor":[900,4],"snapshot":[850,[[5,6]]],"after_truncate":true,"marks":[{"offset":[900,4],"spans":{"0":[7,9]}}],'
+        b'"old_topics":["app.before"],"cursor":[900,4],"snapshot":[850,[[5,6]]],"after_truncate":true,"marks":[{"offset":[900,4],"spans":{"0":[7,9]}}],'
         b'"counted":{"sink":{"0":7}},"ends":{"0":9}}'
     )
     feed = StoredFeed(
@@ -540,6 +540,7 @@ def test_state_of_a_kafka_sink_is_read_and_written_unchanged() -> None:
         incarnation=2,
         topic="app.orders",
         topic_id="f1",
+        old_topics=("app.before",),
         cursor=(900, 4),
         snapshot=(850, ((5, 6),)),
         after_truncate=True,
