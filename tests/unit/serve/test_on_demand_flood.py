@@ -19,6 +19,7 @@ from tests.support.sample_registry import register
 from tests.support.serve_client import Client, RemoteServer
 from tests.support.serve_process import Process, configuration
 from tests.support.shape_log_rows import append, commit, item, snapshot_rows
+from tests.support.waiting import wait_until
 
 _CONNECTIONS: Final = 50
 _DEFINITIONS: Final = 20
@@ -135,6 +136,7 @@ def test_a_flood_of_definitions_is_refused_and_others_go_on(tmp_path: Path, coun
         await others.change()
 
     try:
+        wait_until(lambda: server.get("/readyz")[0] == 200, "the server has looked at the tables", 120)
         asyncio.run(asyncio.wait_for(test(), 600))
     finally:
         _, lines = server.stop()
