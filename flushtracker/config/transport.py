@@ -1,12 +1,13 @@
 """How a job receives its streams. Each job reads some of them (``roles``), each from a topic or a directory."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from flushtracker.config.one_file import OneFile
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.spark_kafka_options import spark_kafka_options
+from flushtracker.config.strict_yaml import YamlMapping
 
 _DAY_MS: Final = 86_400_000
 _OWN_KAFKA_OPTIONS: Final = {
@@ -25,6 +26,19 @@ _OWN_KAFKA_OPTIONS: Final = {
     "kafka.isolation.level": "the job sets read_committed, because a flush in an aborted transaction confirms nothing",
 }
 """Options of Spark's Kafka source that this job sets itself or does not allow, in lower case, each with the reason."""
+_SAME: Final = {
+    "security.protocol": "kafka.security.protocol",
+    "sasl.mechanism": "kafka.sasl.mechanism",
+    "sasl.mechanisms": "kafka.sasl.mechanism",
+    "ssl.ca.location": "kafka.ssl.truststore.location",
+}
+_MODULES: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_LOGIN: Final = ("sasl.username", "sasl.password")
+_REMEDY: Final = "say what the jobs need in kafka.spark_options (docs/security.md)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,7 @@ def derived_options(file: OneFile) -> dict[str, str]:
     own, clients = file.options("kafka.spark_options"), kafka.optional_mapping("options")
     if clients is None or any(name.startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security.")) for name in own):
         return {}
-    return spark_kafka_options(clients)
+    return _spark_kafka_options(clients)
 
 
 def _options(file: OneFile, job: str) -> dict[str, str]:
@@ -88,3 +102,30 @@ def _options(file: OneFile, job: str) -> dict[str, str]:
             if options is not None and (reason := _OWN_KAFKA_OPTIONS.get(name.lower())):
                 raise options.error(name, f"cannot be set: {reason}")
     return {**derived_options(file), **file.options("kafka.spark_options", f"{job}.options")}
+
+
+def _spark_kafka_options(options: YamlMapping) -> dict[str, str]:
+    """How Spark's client, which is Java's, logs in as these options of librdkafka do.
+
+    Raises:
+        ConfigError: one of them concerns security, and has no counterpart that is known here.
+    """
+    values, found = options.scalars(), dict[str, str]()
+    for name in options:
+        if name in _SAME:
+            found[_SAME[name]] = values[name]
+        elif name not in _LOGIN and re.match(r"(?:sasl|ssl|enable\.ssl|https)\.", name):
+            raise options.error(name, f"is not known for Spark's client: {_REMEDY}")
+    if "ssl.ca.location" in options:
+        found["kafka.ssl.truststore.type"] = "PEM"
+    if "sasl.username" in options or "sasl.password" in options:
+        mechanism = values.get("sasl.mechanism", values.get("sasl.mechanisms", ""))
+        if mechanism not in _MODULES:
+            raise options.error("sasl.mechanism", f"is none of {', '.join(_MODULES)}: {_REMEDY}")
+        login = " ".join(f'{name[5:]}="{_escaped(values.get(name, ""))}"' for name in _LOGIN)
+        found["kafka.sasl.jaas.config"] = f"{_MODULES[mechanism]} required {login};"
+    return found
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

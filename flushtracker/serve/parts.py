@@ -1,5 +1,6 @@
 """``Parts``: what the server's answers are made of."""
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -12,8 +13,23 @@ from flushtracker.serve.precedence import Precedence
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.single_flight import SingleFlight
-from flushtracker.serve.subset.subset_counts import SubsetCounts
 from flushtracker.serve.tail.tail_pages import TailPages
+
+
+class SubsetCounts:
+    """What the ended reads of subsets have cost, also those that failed; for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.reads = self.rows = 0
+        self.read_s = 0.0
+
+    def add(self, rows: int, read_s: float) -> None:
+        """Count a read that took ``read_s`` seconds and found so many rows."""
+        with self._lock:
+            self.reads += 1
+            self.rows += rows
+            self.read_s += read_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +52,6 @@ class Parts:
 
     @property
     def flights(self) -> tuple[SingleFlight, ...]:
-        """All work in threads."""
         more = () if self.on_demand is None else self.on_demand.flights
         return self.log_flights, self.row_flights, self.definition_flights, self.subset_flights, *more
 

@@ -1,5 +1,6 @@
 """``running_demo``: the pipeline of ``flushtracker up``, with a local PostgreSQL and Kafka, and a workload."""
 
+import fcntl
 import shutil
 import socket
 import sys
@@ -8,21 +9,20 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Final
+from typing import IO, Final
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.config.config_keys import PROGRAMS
 from flushtracker.config.one_file import DEFAULT_CONFIG
 from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.starting_config import config_text
-from flushtracker.errors import FlushtrackerError
+from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.local.free_ports import HOST, free_port, free_ports
 from flushtracker.operate.up.pipeline import Pipeline, running_pipeline
 from flushtracker.operate.up.program_log import ProgramLog
 from flushtracker.postgres.connection import connect, rows
 from flushtracker.process.log_format import LogFormat
 from flushtracker.process.supervisor import Supervisor
-from flushtracker.trials.demo.folder import demo_folder
 from flushtracker.trials.demo.workload import TABLES
 
 LOG: Final = "log"
@@ -31,6 +31,8 @@ _PROGRAMS_LOG: Final = "programs.log"
 CONF: Final = Path(__file__).with_name("conf")
 _SHAPES: Final = "shapes.d"
 _SETTINGS: Final = "settings.yaml"
+_LOCK: Final = "demo.lock"
+"""Marks a demo's folder; locked while the demo runs."""
 _WORKLOAD: Final = "workload"
 _WORKLOAD_MODULE: Final = "flushtracker.trials.demo.workload"
 _LATER_SHAPE: Final = "orders-us.yaml"
@@ -153,3 +155,39 @@ def _default_ports(mark: socket.socket) -> tuple[int, int]:
 
 def _free_ports() -> tuple[int, int]:
     return free_ports(len(PROGRAMS)), free_port()
+
+
+@contextmanager
+def demo_folder(folder: Path) -> Iterator[None]:
+    """Create or empty ``folder``, and lock it against other demos inside the block.
+
+    Raises:
+        ConfigError: another demo uses it, it has files of something else, or it cannot be written.
+    """
+    try:
+        lock = _lock_and_empty(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"the demo cannot use {folder}: {error.strerror or error}; name another folder with --data"
+        ) from error
+    with lock:
+        yield
+
+
+def _lock_and_empty(folder: Path) -> IO[str]:
+    mark = folder / _LOCK
+    if folder.exists() and not mark.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} has files that are not from a demo; name another folder with --data")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = mark.open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise ConfigError(f"another demo is running in {folder}; stop it, or name another folder with --data") from None
+    for path in list(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path != mark:
+            path.unlink()
+    return lock

@@ -18,8 +18,7 @@ from flushtracker.errors import ConfigError
 from flushtracker.process import guarded_process
 from flushtracker.process.guarded_process import GuardedProcess, child_environment
 from flushtracker.trials.demo import demo as module
-from flushtracker.trials.demo.demo import HTTP_PORT, STATUS_PORT, demo_config
-from flushtracker.trials.demo.folder import demo_folder
+from flushtracker.trials.demo.demo import HTTP_PORT, STATUS_PORT, demo_config, demo_folder
 from tests.support.processes import has_ended, run_to_end
 from tests.support.waiting import wait_until
 
