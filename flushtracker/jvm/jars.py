@@ -11,52 +11,25 @@ from flushtracker.errors import ConfigError
 from flushtracker.jvm.checkpoint_jar import build_checkpoint_jar
 from flushtracker.jvm.ivy_jars import JarSet
 
-SPARK_JARS: Final = JarSet(
-    ivy_xml=Path(__file__).with_name("spark_jars.xml"),
-    owner="Spark",
-    megabytes=25,
-    command="python -m flushtracker.jvm.jars spark",
-    of_spark=True,
-)
+
+def _jars(name: str, owner: str, megabytes: int, folder: str, *, of_spark: bool = True) -> JarSet:
+    lock = Path(__file__).with_name(f"{name}_jars.xml")
+    return JarSet(lock, owner, megabytes, f"python -m flushtracker.jvm.jars {name}", folder, of_spark)
+
+
+SPARK_JARS: Final = _jars("spark", "Spark", 25, "")
 """The jars that the installed Spark needs besides its own, directly in ``.jars``."""
 
-BROKER_JARS: Final = JarSet(
-    ivy_xml=Path(__file__).with_name("broker_jars.xml"),
-    owner="the broker",
-    megabytes=43,
-    command="python -m flushtracker.jvm.jars broker",
-    folder="kafka/",
-)
+BROKER_JARS: Final = _jars("broker", "the broker", 43, "kafka/", of_spark=False)
 """A whole Kafka broker, for tests and demonstrations, in ``.jars/kafka``."""
 
-S3_JARS: Final = JarSet(
-    ivy_xml=Path(__file__).with_name("s3_jars.xml"),
-    owner="Spark on S3",
-    megabytes=14,
-    command="python -m flushtracker.jvm.jars s3",
-    folder="s3/",
-    of_spark=True,
-)
+S3_JARS: Final = _jars("s3", "Spark on S3", 14, "s3/")
 """Hadoop's S3A file system, for jobs with a checkpoint or a shape log on S3, in ``.jars/s3``."""
 
-ABFS_JARS: Final = JarSet(
-    ivy_xml=Path(__file__).with_name("abfs_jars.xml"),
-    owner="Spark on Azure",
-    megabytes=1,
-    command="python -m flushtracker.jvm.jars abfs",
-    folder="abfs/",
-    of_spark=True,
-)
+ABFS_JARS: Final = _jars("abfs", "Spark on Azure", 1, "abfs/")
 """Hadoop's ABFS file system, for checkpoints and shape logs on Azure's Data Lake Storage, in ``.jars/abfs``."""
 
-GCS_JARS: Final = JarSet(
-    ivy_xml=Path(__file__).with_name("gcs_jars.xml"),
-    owner="Spark on Google Cloud Storage",
-    megabytes=36,
-    command="python -m flushtracker.jvm.jars gcs",
-    folder="gcs/",
-    of_spark=True,
-)
+GCS_JARS: Final = _jars("gcs", "Spark on Google Cloud Storage", 36, "gcs/")
 """Hadoop's own file system for Google Cloud Storage, which only Spark 4.2 has, in ``.jars/gcs``."""
 
 _SETS: Final = {"spark": SPARK_JARS, "broker": BROKER_JARS, "s3": S3_JARS, "abfs": ABFS_JARS, "gcs": GCS_JARS}
