@@ -91,7 +91,6 @@ class OneFile:
             raise kafka.wrong("bootstrap_servers", BROKERS_FORM) from None
 
     def topic(self, stream: str) -> str:
-        """The name of a stream's topic."""
         return f"{self.section('kafka').topic_name('topic_prefix')}.{stream}"
 
     def stream_folder(self, stream: str) -> str:
@@ -107,7 +106,6 @@ class OneFile:
             raise storage.wrong("path", STORAGE_FORM) from None
 
     def checkpoint(self, job: str) -> str:
-        """The checkpoint of one of :data:`JOBS`."""
         own = self.section(job).optional_text("checkpoint")
         return self.place(f"checkpoints/{job}") if own is None else own.value
 

@@ -70,7 +70,6 @@ def read_connection(file: OneFile, program: str = "capture") -> SecretOptions:
 
 
 def _server(root: YamlMapping) -> YamlMapping:
-    """``postgres`` as keywords."""
     line, node = root.node("postgres")
     if not isinstance(node, yaml.ScalarNode):
         server = root.mapping("postgres")

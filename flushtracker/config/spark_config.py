@@ -49,6 +49,5 @@ def _check(settings: YamlMapping) -> None:
             raise settings.error(name, f"is set by this program, for {_OWN[name]}; leave it out")
         if not name.startswith(HADOOP) and any(word in name.lower() for word in _SECRET_WORDS):
             raise settings.error(
-                name,
-                "may be a secret, and would be in the command line of Spark's JVM; set it in spark-defaults.conf",
+                name, "may be a secret, and would be in the command line of Spark's JVM; set it in spark-defaults.conf"
             )

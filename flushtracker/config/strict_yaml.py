@@ -264,7 +264,6 @@ class YamlMapping:
 
     @property
     def file(self) -> str:
-        """The file's name for messages."""
         return self._origin.file
 
     @property
@@ -343,5 +342,4 @@ def _kind(node: yaml.Node) -> str:
 
 
 def _quoted(text: str) -> str:
-    """``text`` quoted, on one line and truncated."""
     return repr(shortened(text))

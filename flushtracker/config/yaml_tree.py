@@ -122,7 +122,6 @@ def line_of(node: yaml.Node) -> int:
 
 
 def shortened(text: str, length: int = _SHOWN_LENGTH) -> str:
-    """``text``, truncated."""
     return text if len(text) <= length else text[:length] + "…"
 
 

@@ -54,12 +54,7 @@ class WrittenFile:
 
 
 def write_file(
-    storage: StoreFiles,
-    path: str,
-    rows: pa.Table,
-    searched: Collection[str] = (),
-    *,
-    is_change: bool = True,
+    storage: StoreFiles, path: str, rows: pa.Table, searched: Collection[str] = (), *, is_change: bool = True
 ) -> AddAction:
     """Write a file with statistics of the columns ``searched``; ``is_change`` unless its rows are already in
     the table.

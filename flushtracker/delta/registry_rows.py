@@ -38,7 +38,6 @@ class WrittenEntry:
 
     @property
     def written_us(self) -> int:
-        """The time in microseconds since 1970."""
         return (self.written_at - EPOCH) // MICROSECOND
 
 

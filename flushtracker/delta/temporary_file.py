@@ -16,7 +16,6 @@ def temporary_file(buffering: int = -1) -> IO[bytes]:
 
 
 def temporary_failed(error: OSError) -> SinkError:
-    """The ``SinkError`` for an error of a temporary file."""
     # If no writable folder was found, the error itself names the ones that were tried.
     folder = "" if tempfile.tempdir is None else f" in {tempfile.tempdir}"
     return SinkError(f"temporary files{folder} cannot be used: {storage_reason(error)}")

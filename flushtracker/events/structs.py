@@ -90,8 +90,7 @@ class Fragment(Struct, kw_only=True, omit_defaults=True):
 
 
 FlushWriter: TypeAlias = Annotated[
-    CheckedName,
-    Meta(max_length=MAX_WRITER_LENGTH, description="Who has flushed, or of a removal the shape's writer."),
+    CheckedName, Meta(max_length=MAX_WRITER_LENGTH, description="Who has flushed, or of a removal the shape's writer.")
 ]
 
 

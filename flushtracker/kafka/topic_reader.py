@@ -255,7 +255,6 @@ class TopicFollower:
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found.partitions])
 
     def values(self, timeout_s: float) -> list[bytes]:
-        """The values of :meth:`records`."""
         return [record.value for record in self.records(timeout_s)]
 
     def records(self, timeout_s: float) -> "list[ReadRecord]":

@@ -118,7 +118,6 @@ class TopicTail:
         self._consumer.close()
 
     def _listed(self) -> list[int]:
-        """The partitions that the topic has."""
         try:
             found = self._consumer.list_topics(self._topic, timeout=_ANSWER_S).topics[self._topic]
         except KafkaException as error:

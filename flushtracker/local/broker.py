@@ -143,7 +143,6 @@ class LocalBroker(LocalServer):
         return self._end(signal.SIGTERM, timeout_s)
 
     def _format(self, java: list[str]) -> None:
-        """Write the configuration and format the data folder."""
         data = self._folder / "data"
         port, controller_port = self._ports
         # Written under another name until the data is ready, so that an interrupted start begins again.
@@ -178,7 +177,6 @@ class LocalBroker(LocalServer):
             time.sleep(0.05)
 
     def _configured_ports(self) -> tuple[int, int] | None:
-        """Return the ports in an existing configuration, or ``None``."""
         if not self._config.exists():
             return None
         found = re.search(r"^listeners=CLIENTS://.*?:(\d+),CONTROLLER://.*?:(\d+)\b", self._config.read_text(), re.M)

@@ -29,7 +29,6 @@ class LocalServer:
 
     @property
     def has_exited(self) -> bool:
-        """Whether it was started, and has ended by itself."""
         return self._process is not None and self._process.poll() is not None
 
     def start(self) -> None:
@@ -58,12 +57,7 @@ class LocalServer:
         with self.log.open("ab") as log:
             # In a session of its own: Ctrl-C in the terminal must reach only the program that started the server.
             self._process = subprocess.Popen(  # noqa: S603  our own command
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                **options,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **options
             )
         self._guard = Guard(f"kill -s {guard.name.removeprefix('SIG')} {self._process.pid}")
         return self._process

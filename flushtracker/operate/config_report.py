@@ -85,7 +85,6 @@ def _options(file: OneFile, key: ConfigKey) -> Iterator[tuple[str, str, str]]:
 
 
 def _derived(file: OneFile) -> Iterator[tuple[str, str, str]]:
-    """What the programs derive from the keys."""
     if not file.has_files:
         for stream, topic in read_kafka(file).topics.by_role().items():
             yield f"topic {stream}", topic, f"kafka.topic_prefix, {file.source('kafka.topic_prefix')}"

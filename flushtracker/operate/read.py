@@ -189,7 +189,6 @@ class _Printer:
         print_status("flushtracker read", line, self._arguments.log_format)
 
     def _write(self, read: ShapeRead, *, is_first: bool) -> int:
-        """Write the rows; return their number."""
         is_log: bool = self._arguments.log_rows
         header, rows = is_first or not is_log, _Rows(read)
         shown = map(printed_log_rows, rows) if is_log else rows

@@ -128,7 +128,6 @@ class Catalog:
 
 
 def _with_partitions(facts: Mapping[int, TableFacts], oid: int, leaves: Collection[int] | None) -> TableFacts:
-    """The facts of a table; ``leaves`` are those of a partitioned table."""
     table = facts[oid]
     if leaves is None:
         return table

@@ -41,10 +41,7 @@ SELECT pg_is_in_recovery(),
 
 
 def failover_lacks(
-    connection: Connection,
-    options: Mapping[str, str],
-    slot: str,
-    connect: Callable[[Mapping[str, str]], Connection],
+    connection: Connection, options: Mapping[str, str], slot: str, connect: Callable[[Mapping[str, str]], Connection]
 ) -> tuple[str, ...] | None:
     """What the slot lacks, in words; ``None`` if no failover is prepared: no standby is known, or the server is older
     than 17.

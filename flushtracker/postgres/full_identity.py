@@ -160,7 +160,6 @@ class FullIdentity:
         return sql.SQL(_REFUSING).format(oids=sql.Literal([*oids]), publication=publication, or_unsent=unsent)
 
     def _alter(self, leaf: _Leaf, lock_ms: int) -> str | None:
-        """Alter one table; return why that failed."""
         connection = self._connection
         has_lists = connection.server_version >= _LISTS_SINCE
         refusing = self._refusing_query([leaf.oid]) if has_lists else sql.SQL("SELECT WHERE false")
@@ -195,7 +194,6 @@ def lacking_leaves(error: FlushtrackerError) -> frozenset[int]:
 
 
 def _refusal(leaf: _Leaf, refusing: Collection[str]) -> str | None:
-    """Why a table is left alone."""
     if not leaf.is_table:
         return "it is no ordinary table, or is unlogged"
     if not leaf.is_own:

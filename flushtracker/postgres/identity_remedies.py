@@ -227,7 +227,6 @@ class IdentityRemedies:
         return tuple(found)
 
     def _obstacle(self, leaves: Sequence[_Leaf], needed: Collection[str]) -> str:
-        """Why nothing helps."""
         reasons = []
         leaf = next((each for each in leaves if each.unsent), None)
         if leaf is not None:

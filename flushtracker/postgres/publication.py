@@ -343,7 +343,6 @@ class Publication:
         return facts.comment == _MANAGED + self._slot
 
     def _mark(self) -> str:
-        """The statement that marks the publication as managed."""
         text = (_MANAGED + self._slot).replace("'", "''")
         return f"COMMENT ON PUBLICATION {quote_ident(self._name)} IS '{text}'"
 

@@ -8,13 +8,7 @@ from typing import Final
 import psycopg
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
-from flushtracker.postgres.connection import (
-    connect_for_replication,
-    quote_ident,
-    rows,
-    server_encoding,
-    wait_readable,
-)
+from flushtracker.postgres.connection import connect_for_replication, quote_ident, rows, server_encoding, wait_readable
 from flushtracker.postgres.copy_out import end_error, interrupted, read_frames, start_copy
 from flushtracker.postgres.replication_frames import Frame, decode_frame, is_message_of_a_role
 from flushtracker.wal.lsn import parse_lsn

@@ -114,7 +114,6 @@ def _grants(connection: Connection, part: tuple[Any, ...], role: str) -> Iterabl
 
 
 def _sum(figures: Iterable[int | None]) -> int | None:
-    """The sum, ``None`` if one is unknown."""
     found = list(figures)
     known = [each for each in found if each is not None]
     return sum(known) if len(known) == len(found) else None

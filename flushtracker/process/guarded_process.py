@@ -118,12 +118,10 @@ class GuardedProcess:
         self.suspend()
 
     def suspend(self) -> None:
-        """Suspend its process group (SIGSTOP)."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Continue its process group (SIGCONT)."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGCONT)
 

@@ -134,7 +134,6 @@ class _Group:
 
     @property
     def conditions(self) -> list[tuple[ShapeEntry, Form | None]]:
-        """The shapes, each with the form of its condition."""
         return [(entry, form[0]) for form, entries in self.entries.items() for entry in entries]
 
 

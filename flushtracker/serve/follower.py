@@ -54,7 +54,6 @@ class Follower:
 
     @property
     def has_next(self) -> bool:
-        """Whether its next page has something."""
         return self.has_more or self.tail_page is not None
 
     @property

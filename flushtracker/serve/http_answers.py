@@ -179,7 +179,6 @@ async def _start_answer(send: Send, status: int, headers: Headers) -> None:
 
 
 async def start_stream(send: Send, headers: Headers) -> None:
-    """Start an answer without a length."""
     await _start_answer(send, 200, headers)
 
 

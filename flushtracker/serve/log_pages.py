@@ -35,7 +35,6 @@ class LogPages:
         return True
 
     def cut(self) -> list[Page]:
-        """The pages of a log that continues."""
         self._flush()
         return self._pages
 

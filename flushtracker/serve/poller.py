@@ -25,14 +25,7 @@ from flushtracker.serve.rounds import Rounds, Waiter
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.shape_look import LOOK_S, ShapeLook
 from flushtracker.serve.stalled_files import StalledFiles
-from flushtracker.serve.table_view import (
-    Outcome,
-    ShapeProblem,
-    TableView,
-    as_before,
-    is_update,
-    shape_ids_of,
-)
+from flushtracker.serve.table_view import Outcome, ShapeProblem, TableView, as_before, is_update, shape_ids_of
 
 logger = logging.getLogger(__name__)
 
@@ -129,12 +122,10 @@ class Poller:
 
     @property
     def waiting(self) -> int:
-        """Clients that wait for a change."""
         return sum(map(len, self._changes.values()))
 
     @property
     def polled_shapes(self) -> int:
-        """The number of polled shapes."""
         return len(self._wanted)
 
     async def current(self, *, fresh: bool = False) -> TableView:
@@ -182,7 +173,6 @@ class Poller:
         return future
 
     def drop(self, shape_id: str, future: Waiter, *, or_cut: bool = False) -> None:
-        """Stop waiting with this future."""
         self.rounds.resumed(future)
         self._last.discard(future)
         waiting = self._changes.get((shape_id, or_cut))

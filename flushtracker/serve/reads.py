@@ -45,7 +45,6 @@ class LogReads:
         self._threads = threading.local()
 
     def open(self) -> OpenTables:
-        """The tables, newly opened."""
         return OpenTables(self._config, self._source)
 
     def log_pages(self, seen: SeenShape, position: Position, check: Check, *, is_proven: bool) -> list[Page]:

@@ -44,7 +44,6 @@ class ShapeFacts:
         return cls(_digest(names, 16), log, schema, rendering, table_id, found.schema)
 
     def of_selection(self, selection: Selection) -> "ShapeFacts":
-        """The facts of the rows that a selection shows."""
         digest = _digest([self.digest, selection.digest], 16)
         return ShapeFacts(digest, self.log, selection.schema, selection.rendering, self.table_id, parent=self.digest)
 

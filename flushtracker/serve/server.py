@@ -80,12 +80,7 @@ class Served:
                 if each is not None:
                     each.on_view(view)
 
-        poller = Poller(
-            reads.open,
-            config.poll_ms / 1_000,
-            config.source,
-            published=forget,
-        )
+        poller = Poller(reads.open, config.poll_ms / 1_000, config.source, published=forget)
         self.parts = Parts(
             poller=poller,
             reads=reads,

@@ -85,7 +85,6 @@ class ShapeAnswers:
 
     @property
     def waiting(self) -> int:
-        """Clients that wait for a change."""
         return self._poller.waiting + self._watches.waiting
 
     async def turn(self, request: ShapeRequest) -> None:
@@ -241,7 +240,6 @@ class ShapeAnswers:
         return is_empty and follower.seen.selection is not None and not follower.cuts and not self.is_closing
 
     async def _shape_of_handle(self, request: ShapeRequest) -> tuple[SeenShape, Handle]:
-        """The shape of a client with a handle, and a current handle for it."""
         handle = request.handle
         seen = await self._looks.seen(request, fresh=False)
         if handle is None or handle.digest != seen.facts.digest:

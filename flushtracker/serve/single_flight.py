@@ -112,7 +112,6 @@ class SingleFlight:
 
     @property
     def running(self) -> int:
-        """Reads that are running or queued."""
         return len(self._running) + len(self._queued)
 
     async def share(

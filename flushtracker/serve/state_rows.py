@@ -109,7 +109,6 @@ class StateRows:
         return self._pages.get(rows)
 
     def wake(self) -> None:
-        """Wake all clients that wait for a page."""
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)

@@ -76,7 +76,6 @@ def _apply(rows: dict[str, _Columns], operation: str, key: str, value: str | Non
 
 
 def _without(rows: dict[str, _Columns], partitions: Set[str]) -> dict[str, _Columns]:
-    """The rows outside the ``partitions``."""
     return {key: row for key, row in rows.items() if partition_of(key) not in partitions} if partitions else rows
 
 

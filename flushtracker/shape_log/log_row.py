@@ -47,7 +47,6 @@ def item_row(item: LogItem, xid: int, chunk: int) -> LogRow:
 
 
 def commit_row(boundary: LogOffset, commit_timestamp: str, xid: int, chunk: int) -> LogRow:
-    """The row that ends a transaction, at ``boundary``."""
     return LogRow(*boundary, COMMIT, None, None, None, xid, commit_timestamp, chunk)
 
 

@@ -148,9 +148,7 @@ class ShapeWriter:
             for offset, operation, key, value, old_value in items
         )
         builder = TransactionBuilder(
-            write_unit,
-            None if cursor is None else LogOffset(*cursor),
-            RowColumns.of_items(kept),
+            write_unit, None if cursor is None else LogOffset(*cursor), RowColumns.of_items(kept)
         )
         buffer = RowColumns.of_rows(LogRow(*row) for row in rows)
         seen, seen_txn, persisted, persisted_txn = (LogOffset(*offset) for offset in offsets)

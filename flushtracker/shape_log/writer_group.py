@@ -183,12 +183,10 @@ class WriterGroup:
                 batches.setdefault(shape_id, ShapeBatch(shape_id)).rows.extend(rows)
 
     def held_shapes(self) -> list[str]:
-        """The shapes with buffered rows."""
         self._pack_all()
         return [shape_id for shape_id, record in self._records.items() if record[:1] == b"\x01"]
 
     def durable(self) -> dict[str, Durable]:
-        """How far each shape is durable."""
         writers = {shape_id: self._writer(shape_id) for shape_id in self._records}
         return {
             shape_id: Durable(writer.loop.last_persisted_offset, writer.is_removed)

@@ -117,7 +117,6 @@ class EventRouter:
         return self._tables.columns_read(table)
 
     def part(self, shape_id: str, table: TableKey) -> Shape:
-        """The shape's part for one of its tables."""
         return self._registered[shape_id].parts[table]
 
     def bind(self, table: TableBinding) -> None:

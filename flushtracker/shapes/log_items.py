@@ -223,7 +223,6 @@ class _Collector:
 
 
 def _items(bound: BoundShape, own: Change) -> tuple[LogItem, ...]:
-    """The items of a change for a shape of this form, at least one."""
     if bound.enums:
         bound.require_labels(own)
     return log_items(bound, own)

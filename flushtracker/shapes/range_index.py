@@ -125,7 +125,6 @@ class _Run(Generic[_T]):
                 yield low, high, item
 
     def find(self, value: Value, found: list[_T]) -> None:
-        """Append the matching items to ``found``."""
         # The items before `end` start at or before the value. They form complete subtrees, one for each bit that is set
         # in `end`; the last subtree belongs to the lowest bit.
         end = bisect_right(self._lows, value)

@@ -55,7 +55,6 @@ def truncated(
 
 
 def partial_truncation(definition: ShapeDefinition, truncation: Truncation) -> ShapeError:
-    """The error of a transaction that commits with a partial truncation."""
     tables = ", ".join(".".join(table) for table in sorted(truncation.partial))
     return ShapeError(
         f"shape {definition.id!r}: TRUNCATE of partition {tables} left other partitions of "

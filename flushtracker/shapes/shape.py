@@ -303,7 +303,6 @@ def _bound(definition: ShapeDefinition, matches: _Predicate | None, relation: Re
 
 
 def _label_parsers(relation: Relation, columns: Collection[str]) -> _LabelParsers:
-    """The parsers of those ``columns`` that are enums."""
     types = [
         (column.name, label_type(column.user_type))
         for column in relation.columns

@@ -25,7 +25,6 @@ def shape_columns(definition: ShapeDefinition, table: TableBinding) -> dict[str,
 
 
 def shape_key(definition: ShapeDefinition, table: TableBinding) -> tuple[str, ...]:
-    """The columns of the shape's key."""
     return definition.primary_key or table.key
 
 

@@ -15,13 +15,7 @@ from flushtracker.config.strict_yaml import YamlMapping, YamlText, read_yaml
 from flushtracker.config.table_names import TABLE_FORM, parse_table
 from flushtracker.config.yaml_tree import read_files
 from flushtracker.errors import ConfigError
-from flushtracker.shapes.definition import (
-    DefinitionPlace,
-    FlushPolicy,
-    ShapeDefinition,
-    ShapeFault,
-    dependency_cycle,
-)
+from flushtracker.shapes.definition import DefinitionPlace, FlushPolicy, ShapeDefinition, ShapeFault, dependency_cycle
 from flushtracker.shapes.item_key import sql_name
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.names import LOG_WRITER, MAX_ID_LENGTH, MAX_WRITER_LENGTH, is_usable_name
@@ -146,7 +140,6 @@ def _duplicates(entries: Sequence[_Entry], first: Mapping[str, _Entry]) -> Itera
 
 
 def _read(entry: YamlMapping) -> tuple[ShapeDefinition | None, Sequence[ConfigError]]:
-    """The definition, or everything that is wrong with it."""
     values: dict[str, Any] = {}
     # Keys that depend on each other find the same errors.
     errors: dict[str, ConfigError] = {}

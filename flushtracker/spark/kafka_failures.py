@@ -165,5 +165,4 @@ def _refused_request(text: str, transport: KafkaTransport, request: str = "a req
 
 
 def masked(text: str, transport: KafkaTransport) -> str:
-    """``text`` with the options' values masked."""
     return transport.options.masked(text, shown=_SHOWN)

@@ -53,10 +53,7 @@ class LiveQuery:
         """Record a batch that has ended without an error; the sums include all drivers."""
         last = self._figures
         self._figures = last._replace(
-            batch_id=batch_id,
-            batch_at_ms=self._clock_ms(),
-            batches=last.batches + 1,
-            batch_ms=last.batch_ms + batch_ms,
+            batch_id=batch_id, batch_at_ms=self._clock_ms(), batches=last.batches + 1, batch_ms=last.batch_ms + batch_ms
         )
 
     @contextmanager

@@ -74,14 +74,7 @@ class HangingTransactions:
                     *(*hidden, ends[hidden], at_ms - self._since_ms[hidden], self._reported[hidden]),
                 )
         return tuple(
-            HangingTransaction(
-                each.topic,
-                each.partition,
-                each.stable_end,
-                ends[each] - each.stable_end,
-                self._since_ms[each],
-                self._reported[each],
-            )
+            HangingTransaction(*each, ends[each] - each.stable_end, self._since_ms[each], self._reported[each])
             for each in sorted(late)
         )
 

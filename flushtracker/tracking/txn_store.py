@@ -110,7 +110,6 @@ class TxnStore:
             self._runs[-1] = _kept(np.concatenate([self._runs[-1], last], axis=1))
 
     def heads(self, shapes: int) -> Ints:
-        """See :meth:`PendingTxns.heads`."""
         behind = np.repeat(NO_HEADS, shapes, axis=1)
         if self._apart:
             behind[:, list(self._apart)] = np.array([queue[:-1] for queue in self._apart.values()], np.int64).T

@@ -44,7 +44,6 @@ class Report:
 
     @property
     def written_at(self) -> str:
-        """When the last ack was written."""
         return f"{self.last_ack.acked_at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
     @property

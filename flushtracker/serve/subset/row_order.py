@@ -83,7 +83,6 @@ class RowOrder:
         return OrderedRow(key, text, tuple(_value(term, row) for term in self.terms))
 
     def sort(self, rows: list[OrderedRow], check: Callable[[], None] = lambda: None) -> list[OrderedRow]:
-        """The rows in this order."""
         found = _sorted(rows, _key, check)
         for number, term in reversed(list(enumerate(self.terms))):
             present = [row for row in found if row.values[number] is not None]

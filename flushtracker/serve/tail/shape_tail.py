@@ -142,7 +142,6 @@ class ShapeTail:
         self._drop(LogOffset.last_of(tx))
 
     def has(self, tx: int) -> bool:
-        """Whether the transaction ``tx`` is here."""
         count = self._count_up_to(tx)
         return count > 0 and self.transactions[count - 1].tx_offset == tx
 

@@ -64,7 +64,6 @@ class Tails:
         """By shape, handle and place."""
 
     def ask(self, key: ShapeKey, now_s: float) -> None:
-        """Note that a client asks for a shape."""
         self._asked_s[key] = now_s
         if key not in self.asked:
             self.asked |= {key}

@@ -33,7 +33,6 @@ def require_fitting(plan: ReadPlan, done: int, seconds: float, most_s: float) ->
 
 
 def too_large(plan: ReadPlan, done: int, seconds: float, most_s: float) -> TooLargeError:
-    """The error of an attempt that has read ``done`` ranges of its plan."""
     return TooLargeError(
         f"{done} of {len(plan.ranges)} ranges were read for {len(plan.shapes)} shapes after "
         f"{seconds_text(seconds)}, so the snapshot takes longer than snapshot.max_attempt, "

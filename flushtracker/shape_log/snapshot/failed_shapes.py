@@ -27,7 +27,6 @@ class FailedShapes:
     def add(
         self, source: str, table: str, failed: Mapping[str, FlushtrackerError], at_ms: int, took_ms: int
     ) -> list[ShapeFailure]:
-        """Record that shapes failed at ``at_ms``, in an attempt that took ``took_ms``."""
         added = []
         for shape_id, error in failed.items():
             last = self._failures.get((source, shape_id))

@@ -39,11 +39,9 @@ class LiveSnapshotStatus:
         self._last = replace(self._last, next_look_at_ms=None)
 
     def note_looked(self) -> None:
-        """Record that the server and the tables have responded."""
         self._last = replace(self._last, server_error=None, progress_at_ms=self._clock_ms())
 
     def note_pause(self, next_look_at_ms: int) -> None:
-        """Record that the job waits until ``next_look_at_ms``."""
         self._last = replace(self._last, next_look_at_ms=next_look_at_ms)
 
     def note_due(self, left: Mapping[TableKey, int], waiting: int) -> None:
@@ -68,7 +66,6 @@ class LiveSnapshotStatus:
         self._last = replace(last, attempt=attempt)
 
     def note_taken(self, key: TableKey, shapes: int, rows: int) -> None:
-        """Record that shapes of a table now have a snapshot."""
         before = self._tables.get(key)
         if before is None:
             return

@@ -202,7 +202,6 @@ class SnapshotLoop:
         return self._try_to_take(group, tries - 1)
 
     def _record(self, group: DueTable, outcome: Outcome) -> None:
-        """Record and log failures, and when they are retried."""
         table = _name(group)
         self._again -= set(outcome.taken)
         self._failed.forget((group.source, shape_id) for shape_id in outcome.taken)

@@ -54,7 +54,6 @@ def shape_reads(
 def _part_reads(
     definition: ShapeDefinition, bound: TableBinding, now: TableBinding, leaves: Iterable[Leaf]
 ) -> Iterator[TableReads]:
-    """How to read a shape's part of one table."""
     shape, key, where = Shape(definition), definition.primary_key, definition.where
     can_lose = definition.keys_have_partitions
     reason = reason_to_end(shape.used_columns, bound, now, key, shape.filter, can_lose_partitions=can_lose)

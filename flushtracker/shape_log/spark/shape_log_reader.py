@@ -61,11 +61,7 @@ class SparkShapeLogReader:
     """An open shape log with its registry table; see ``ShapeLogReader`` for the arguments and errors."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        log: str,
-        shapes: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        self, spark: SparkSession, log: str, shapes: str | None = None, storage_options: Mapping[str, str] | None = None
     ) -> None:
         self._spark = spark
         self._uri = log

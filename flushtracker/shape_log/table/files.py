@@ -211,11 +211,7 @@ class LogFiles:
 
         self._append_after_snapshots(begun.keys(), following)
 
-    def _append_after_snapshots(
-        self,
-        keys: Collection[ShapeKey],
-        following: _Following,
-    ) -> None:
+    def _append_after_snapshots(self, keys: Collection[ShapeKey], following: _Following) -> None:
         """Commit what ``following`` returns for the last snapshots of these shapes, provided that they still are the
         last.
         """

@@ -16,10 +16,7 @@ from flushtracker.shape_log.truncates import Truncates
 
 
 def folded_rows(
-    table: DeltaTable,
-    shape: FoundShape,
-    check: Callable[[], None] | None = None,
-    keys: Collection[str] | None = None,
+    table: DeltaTable, shape: FoundShape, check: Callable[[], None] | None = None, keys: Collection[str] | None = None
 ) -> Iterator[pa.Table]:
     """The rows up to the shape's bound, sorted by key, with the columns of ``fold_items``; only those with ``keys``.
 

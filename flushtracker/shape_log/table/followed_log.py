@@ -68,5 +68,4 @@ class FollowedLog:
 
     @property
     def may_have_rows(self) -> bool:
-        """Whether there may be such rows."""
         return self.after_tx is None or self.shape.has_more(self.after_tx)

@@ -132,7 +132,6 @@ def _kept(rows: pa.Table, truncates: Truncates) -> pa.Table:
 
 
 def columnar(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
-    """The rows as a table."""
     columns = zip(*rows, strict=True) if rows else iter([()] * len(schema))
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.table(arrays, schema=schema)

@@ -68,11 +68,7 @@ class UpkeepThread(PeriodicThread):
         self._clock = AgeClock()
         delete_after = None if sink.delete_after_ms is None else timedelta(milliseconds=sink.delete_after_ms)
         self._upkeep = ShapeLogUpkeep(
-            sink.log,
-            sink.shapes,
-            delete_after=delete_after,
-            retain=_retain(sink),
-            storage_options=sink.storage_options,
+            sink.log, sink.shapes, delete_after=delete_after, retain=_retain(sink), storage_options=sink.storage_options
         )
 
     def run_once(self) -> None:

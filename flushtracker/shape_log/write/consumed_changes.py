@@ -48,7 +48,6 @@ class ConsumedChanges:
         """The LSNs that are reached once batches have read the topics up to these ends."""
 
     def note(self, entries: Iterable[RegistryEntry]) -> None:
-        """Record the entries that a batch has read."""
         found = dict(self._confirmed)
         for entry in entries:
             if isinstance(entry, ShapeEntry) and entry.is_condensed and entry.removed_at is not None:

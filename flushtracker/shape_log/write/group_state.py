@@ -137,7 +137,6 @@ def _read(frames: _Frames) -> tuple[list[ChangeColumns], list[tuple[str, Any]]]:
 
 
 def _handle_others(source: str, changes: list[ChangeColumns], entries: list[tuple[str, Any]]) -> Iterator[pd.DataFrame]:
-    """Return entries that do not concern a shape."""
     if changes or any(isinstance(entry, ShapeEntry) for _, entry in entries):
         raise _misread(source)
     return _frames(_entry_rows(source, entries))

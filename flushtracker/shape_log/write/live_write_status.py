@@ -84,20 +84,17 @@ class LiveWriteStatus(LiveQuery):
         self._cuts = {**self._cuts, **{source: (lsn, at_ms) for source, lsn in cuts.items()}}
 
     def note_failure(self, error: Exception) -> None:
-        """Record a failure after which the job continues."""
         self._failure = Failure(self._clock_ms(), bounded(str(error)))
 
     def upkeep_started(self) -> None:
         self._upkeep = replace(self._upkeep, running_since_ms=self._clock_ms())
 
     def upkeep_done(self, done: UpkeepReport) -> None:
-        """Record that upkeep has ended without an error."""
         last = self._upkeep
         sums = {name: getattr(last, name) + count for name, count in asdict(done).items()}
         self._upkeep = UpkeepStatus(done_at_ms=self._clock_ms(), **sums)
 
     def upkeep_failed(self, error: Exception) -> None:
-        """Record that upkeep has failed and will be retried."""
         last, at_ms = self._upkeep, self._clock_ms()
         since_ms = at_ms if last.failing_since_ms is None else last.failing_since_ms
         self._upkeep = replace(last, running_since_ms=None, failing_since_ms=since_ms, error=bounded(str(error)))

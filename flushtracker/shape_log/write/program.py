@@ -16,7 +16,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def writing_job(path: Path) -> Job:
-    """The job of the configuration at ``path``; raises ``ConfigError``."""
     config = load_write_config(path)
     return Job(
         JobSession(config.state.shuffle_partitions, config.spark, [config.state.checkpoint, config.sink.log]),

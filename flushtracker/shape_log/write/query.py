@@ -216,13 +216,7 @@ def _committed_writers(spark: SparkSession, checkpoint: str, config: WriteConfig
     return found
 
 
-def _claim_log(
-    spark: SparkSession,
-    checkpoint: str,
-    log: str,
-    claim: LogClaim,
-    committed: CommittedWriters,
-) -> LogEnds:
+def _claim_log(spark: SparkSession, checkpoint: str, log: str, claim: LogClaim, committed: CommittedWriters) -> LogEnds:
     """Claim the log; return the ends of logs that are ahead of the state."""
     kept = StoredEnds(spark, checkpoint)
     before, ends = kept.read()

@@ -18,15 +18,7 @@ from typing import Any, Final, TypeAlias, get_args
 from flushtracker.shapes.where.column_types import type_of
 from flushtracker.shapes.where.number_values import parse_short_numeric
 from flushtracker.shapes.where.sql_values import NUMERIC, TYPES, SqlType
-from flushtracker.shapes.where.tree import (
-    ColumnRef,
-    Comparison,
-    Constant,
-    Junction,
-    Membership,
-    Node,
-    Not,
-)
+from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junction, Membership, Node, Not
 from flushtracker.wal.changes import Column, Relation
 
 _MIRRORED: Final = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -84,7 +76,6 @@ def _is_compared_one_by_one(operand: Node, items: Iterable[Node], columns: _Colu
 
 
 def _is_like(literal: Constant, sql_type: SqlType) -> bool:
-    """Whether a literal has this type, or one with the same values."""
     of_literal = None if literal.type_oid is None else TYPES.get(literal.type_oid)
     if of_literal is None:
         return False

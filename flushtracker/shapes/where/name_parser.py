@@ -130,7 +130,6 @@ class Names:
         return self._text[token.start : token.end][:60]
 
     def unexpected(self) -> NoReturn:
-        """Raise the error for the next token."""
         unexpected(self._text, self.next)
 
     def column_name(self) -> str:

@@ -56,7 +56,6 @@ class Token:
 
 
 def shorten(text: str) -> str:
-    """``text`` on one line, shortened, for a message."""
     line = " ".join(text.split())
     return f'"{line}"' if len(line) <= 60 else f'"{line[:57]}..."'
 
@@ -187,7 +186,6 @@ def _operator(found: re.Match[str]) -> Token:
 
 
 def unexpected(text: str, token: Token) -> NoReturn:
-    """Raise the error for an unexpected token."""
     if token.kind == "word" and token.value in _CONSTRUCTS:
         raise refused(_CONSTRUCTS[token.value])
     if token.is_symbol("["):

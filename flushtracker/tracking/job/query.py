@@ -117,12 +117,7 @@ def _reports(events: DataFrame, config: JobConfig, acks: AckTable) -> DataFrame:
 
 
 def _run_query(
-    reports: DataFrame,
-    config: JobConfig,
-    stop: Event,
-    driver: AckDriver,
-    retry: BrokerRetry,
-    status: LiveJobStatus,
+    reports: DataFrame, config: JobConfig, stop: Event, driver: AckDriver, retry: BrokerRetry, status: LiveJobStatus
 ) -> None:
     spark = reports.sparkSession
     checkpoint, committed = checkpoint_path(config.state.checkpoint), driver.expected_batch_id - 1

@@ -39,9 +39,7 @@ HEAD_SCHEMA: Final = (
 The source of a malformed record is null.
 """
 
-_ARROW_SCHEMA: Final = pa.schema(
-    [("source", pa.string()), ("shape_group", pa.string()), ("packed", pa.binary())],
-)
+_ARROW_SCHEMA: Final = pa.schema([("source", pa.string()), ("shape_group", pa.string()), ("packed", pa.binary())])
 _HEAD_NAMES: Final = [field.split()[0] for field in HEAD_SCHEMA.split(", ")]
 _HEAD_TYPES: Final = (pa.string(), pa.int64(), pa.bool_(), pa.int64())
 _MAX_SIZE: Final = 200_000

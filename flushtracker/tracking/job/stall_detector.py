@@ -55,7 +55,6 @@ class StallDetector:
             self.tick()
 
     def tick(self) -> None:
-        """Log changes since the last call."""
         for source, view in self._status.sources.items():
             if view.status.retired_by is not None:
                 self._log_retired(view.status)

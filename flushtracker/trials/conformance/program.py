@@ -87,7 +87,6 @@ class _Progress:
         self._started = self._logged = time.monotonic()
 
     def begin(self, seed: int) -> Judge:
-        """Start the next trial; returns its judge."""
         self._events_before += self.judge.events_sent
         self._seed, self.judge = seed, Judge(self._writer)
         return self.judge

@@ -41,13 +41,7 @@ class Subject:
     """
 
     def __init__(
-        self,
-        commands: Commands,
-        *,
-        config: Path,
-        data: Path,
-        env: Mapping[str, str],
-        disk: UnsyncedDisk | None = None,
+        self, commands: Commands, *, config: Path, data: Path, env: Mapping[str, str], disk: UnsyncedDisk | None = None
     ) -> None:
         self._disk = disk
         name = commands.name
