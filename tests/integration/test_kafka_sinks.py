@@ -302,7 +302,7 @@ def test_after_a_new_epoch_the_shape_needs_another_topic_and_no_source(sink: Sin
     sink.capture.stop()
     sink.rig.start(new_epoch=True)
     sink.rig.execute_and_wait("INSERT INTO users VALUES (12, 'eu', 'new')")
-    sink.rig.wait(lambda: "reason=its topic has rows of source" in sink.log(), "the reason", 60)
+    sink.rig.wait(lambda: "reason=its topic has rows of shape" in sink.log(), "the reason", 60)
     sink.kill()
     sink.topic += ".again"
     reads = sink.new_group(f"{reads.name}-again")

@@ -12,7 +12,7 @@ from flushtracker.sinks.stored_feed import POSITIONS_START, StoredFeed, read_fee
 class StoredFeeds:
     """What the topic of the sink's state has of the shapes and topics in ``config``, and the ``positions``.
 
-    An ended shape stays: if it begins again, it must not be written to the topic that has its rows.
+    An ended shape stays: neither it, if it begins again, nor another shape may be written to a topic that has its rows.
 
     Raises:
         BrokerError: the brokers do not answer, or refuse a request.
@@ -23,7 +23,7 @@ class StoredFeeds:
         self.positions: dict[int, int] = {}
         self._config = config
         self._feeds: dict[Shape, StoredFeed] = {}
-        self._sources: dict[str, str] = {}
+        self._owners: dict[str, Shape] = {}
         """Whose rows a topic has."""
         self._names = {topic.name for topic in config.topics.values()}
         with closing(TopicReader(config.kafka, only_committed=True)) as reader:
@@ -37,8 +37,8 @@ class StoredFeeds:
         """Note what is stored now, or will be by the open transaction."""
         if feed.shape_id in self._config.topics:
             self._feeds[feed.source, feed.shape_id] = feed
-        if feed.topic in self._names:
-            self._sources[feed.topic] = feed.source
+        for topic in self._names.intersection((feed.topic, *feed.old_topics)):
+            self._owners[topic] = feed.source, feed.shape_id
 
     def feed(self, entry: ShapeEntry, topic: str) -> StoredFeed:
         """What a shape continues from, which may be nothing."""
@@ -57,10 +57,11 @@ class StoredFeeds:
 
     def reason_against(self, topic: SinkTopic, entry: ShapeEntry) -> str | None:
         """Why the shape cannot be written to the topic, whose rows may have been deleted since without a record."""
-        source, definition = entry.source, entry.definition
-        if (before := self._sources.get(topic.name, source)) != source:
-            return f"its topic has rows of source {before}: give it another one"
-        stored = self._feeds.get((source, definition.id))
+        definition = entry.definition
+        shape = entry.source, definition.id
+        if (owner := self._owners.get(topic.name, shape)) != shape:
+            return f"its topic has rows of shape {owner[1]!r} of source {owner[0]}: give it another one"
+        stored = self._feeds.get(shape)
         if stored is None:
             return None
         if stored.incarnation == definition.incarnation:

@@ -49,3 +49,18 @@ def test_a_shape_never_begins_again_in_a_topic_that_it_had(world: SinkWorld) -> 
     assert feeds.feed(entry(3), "c") == StoredFeed(
         source=SOURCE, shape_id="s", incarnation=3, topic="c", topic_id="c", old_topics=("a", "b"), counted={"g": {}}
     )
+
+
+def test_a_shape_never_begins_in_a_topic_of_another(world: SinkWorld) -> None:
+    """Also one of the same source that was taken out of the configuration: nothing deletes its rows in the store."""
+    feed = ShapeFeed(
+        StoredFeed(source=SOURCE, shape_id="other", incarnation=2, topic="b", old_topics=("a",)),
+        ("g",),
+        TopicFacts("b", 1, {}, "b"),
+        waits_for_snapshot=False,
+    )
+    world.kept[STATE] = [feed.stored().to_json()]
+    topics = {"s": SinkTopic("a", ("g",), 1), "t": SinkTopic("b", ("g",), 1), "u": SinkTopic("c", ("g",), 1)}
+    feeds = StoredFeeds(replace(world.config, topics=topics))
+    refused = f"its topic has rows of shape 'other' of source {SOURCE}: give it another one"
+    assert [feeds.reason_against(topic, entry(1)) for topic in topics.values()] == [refused, refused, None]
