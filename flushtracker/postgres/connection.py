@@ -263,18 +263,21 @@ def is_untranslatable(error: PostgresError) -> bool:
     return isinstance(error.__cause__, (CharacterNotInRepertoire, UntranslatableCharacter))
 
 
-def postgres_error(sqlstate: str | None, text: str) -> PostgresError:
-    """The error for a server's error message, or for a lost connection (no ``sqlstate``)."""
+def postgres_error(sqlstate: str | None, text: str, *, is_copy: bool = False) -> PostgresError:
+    """The error for a server's error message, or for a lost connection (no ``sqlstate``).
+
+    Within a copy, which assigns no transaction ID, a limit of the server can only be that of a text.
+    """
     if sqlstate in _CANCELED_STATES:
         return PostgresUnavailableError(
             f"PostgreSQL canceled a statement: {one_line(text)}; pg_stat_activity and pg_locks show what it waited for"
         )
     if sqlstate is None or sqlstate.startswith(_UNAVAILABLE_STATES):
         return PostgresUnavailableError(f"PostgreSQL is unavailable: {one_line(text)}")
-    if sqlstate == _LIMIT_STATE or (sqlstate == _INTERNAL_STATE and _TOO_LARGE in text):
+    if is_copy and (sqlstate == _LIMIT_STATE or (sqlstate == _INTERNAL_STATE and _TOO_LARGE in text)):
         return PostgresError(
-            f"PostgreSQL cannot send a row that has 1 GB or more as text: {one_line(text)} (SQLSTATE {sqlstate}); "
-            "shorten its values. A slot does not get past such a row: see the runbook"
+            f"PostgreSQL cannot send a change, as of a row that has 1 GB or more as text: {one_line(text)} "
+            f"(SQLSTATE {sqlstate}). A slot does not get past it: see the runbook"
         )
     return PostgresError(f"PostgreSQL reports an error: {one_line(text)} (SQLSTATE {sqlstate})")
 

@@ -103,5 +103,5 @@ def _first_error(results: list[pq.abc.PGresult]) -> PostgresError | None:
         if result.status == pq.ExecStatus.FATAL_ERROR:
             # Without a SQLSTATE, the connection is lost.
             sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
-            return postgres_error(sqlstate.decode() if sqlstate else None, result.get_error_message())
+            return postgres_error(sqlstate.decode() if sqlstate else None, result.get_error_message(), is_copy=True)
     return None

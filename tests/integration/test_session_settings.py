@@ -277,7 +277,7 @@ def test_a_short_row_that_has_1_gb_as_text_ends_each_stream_until_the_slot_is_re
         assert notices == ["(0,1)"]
         rows(session, "DROP PUBLICATION shapes; CREATE PUBLICATION shapes FOR TABLE documents (id)")
         rows(session, "DELETE FROM documents WHERE id = 2")
-        with pytest.raises(PostgresError, match=r"a row that has 1 GB or more as text: .* see the runbook") as end:
+        with pytest.raises(PostgresError, match=r"cannot send a change, as of .*: see the runbook") as end:
             await_row(postgres)
         assert not isinstance(end.value, PostgresUnavailableError)
         rows(session, drop.replace("flushtracker", "shapes"))

@@ -123,9 +123,17 @@ def test_what_the_server_lacks_for_a_while_is_retried(sqlstate: str) -> None:
 )
 def test_a_row_that_the_server_cannot_send_is_named_as_such(sqlstate: str, text: str) -> None:
     """It ends the stream at each start, so it is no failure to retry; the server says only that memory is lacking."""
-    error = postgres_error(sqlstate, text)
+    error = postgres_error(sqlstate, text, is_copy=True)
     assert not isinstance(error, PostgresUnavailableError)
     assert str(error).startswith(
-        f"PostgreSQL cannot send a row that has 1 GB or more as text: {' '.join(text.split())} (SQLSTATE {sqlstate}); "
+        "PostgreSQL cannot send a change, as of a row that has 1 GB or more as text: "
+        f"{' '.join(text.split())} (SQLSTATE {sqlstate}). "
     )
-    assert str(postgres_error("XX000", "cache lookup failed")).startswith("PostgreSQL reports an error: cache lookup")
+    other = postgres_error("XX000", "cache lookup failed", is_copy=True)
+    assert str(other).startswith("PostgreSQL reports an error: cache lookup")
+
+
+def test_another_limit_of_the_server_is_not_taken_for_a_large_row() -> None:
+    """The remedy drops the slot; before a wraparound a statement fails with the same SQLSTATE."""
+    text = "database is not accepting commands that assign new transaction IDs to avoid wraparound data loss"
+    assert str(postgres_error("54000", text)) == f"PostgreSQL reports an error: {text} (SQLSTATE 54000)"
