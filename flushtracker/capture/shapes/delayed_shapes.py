@@ -52,11 +52,10 @@ _UNNOTICED: Final = Unpublished(
     "connects again once the slot is past that",
     None,
 )
-_FOLLOW: Final = "each is listed when those before it have been added"
 _TAKEN_OUT: Final = Unpublished("it has just been taken out of the publication", None)
 _MOST_LISTED: Final = 10
 MOST_WAITING: Final = 20
-"""The status and the log name this many tables with what they wait for; the others follow when these are done."""
+"""The status names this many tables with what they wait for; the others follow when these are done."""
 
 
 class PublishableTables(PublishedTables, Protocol):
@@ -114,7 +113,8 @@ class DelayedShapes:
     def __init__(self, refused: RefusedShapes | None = None) -> None:
         self.refused = RefusedShapes() if refused is None else refused
         self._delays: dict[str, _Delay] = {}
-        self.waiting: tuple[WaitingShapes, ...] = ()
+        self._waiting: tuple[WaitingShapes, ...] = ()
+        """By table and what it waits for; first what somebody has to do."""
         """The delayed shapes by what they wait for; for any thread."""
 
     @property
@@ -160,9 +160,9 @@ class DelayedShapes:
             slow = SlowWait() if known is None else known.slow
             missing = None if oid in oids else unpublished.get(oid, _TAKEN_OUT)
             delays[definition.id] = _Delay(definition, tables, table, missing, waits.get(oid, frozenset()), slow)
-        before, self._delays = self.waiting, delays
-        self.waiting = tuple(self._waiting())
-        _log_unpublished(set(self.waiting) - set(before))
+        before, self._delays = self._waiting, delays
+        self._waiting = tuple(self._causes())
+        _log_unpublished(set(self._waiting) - set(before))
         return new
 
     def is_any_ready(self) -> bool:
@@ -184,18 +184,27 @@ class DelayedShapes:
         is_same = {oid: table.table for oid, table in now.items() if is_unpublished(table)} == names
         return not is_same or self._server.can_publish(names.keys())
 
-    def _waiting(self) -> Iterable[WaitingShapes]:
+    @property
+    def waiting(self) -> tuple[WaitingShapes, ...]:
+        """Which shapes wait for what; one for all tables past ``MOST_WAITING``."""
+        first, others = self._waiting[:MOST_WAITING], self._waiting[MOST_WAITING:]
+        if not others:
+            return first
+        statements = sum(each.statement is not None for each in others)
+        facts = ["each is listed when those before it have been added"]
+        facts += [f"{statements:,} need a statement, which capture's log has"] if statements else []
+        shape_ids = [shape_id for each in others for shape_id in each.shape_ids]
+        count = sum(each.count for each in others)
+        rest = f"({len(others):,} others)", tuple(shape_ids[:_MOST_LISTED]), count, "; ".join(facts), None
+        return *first, WaitingShapes(*rest)
+
+    def _causes(self) -> Iterable[WaitingShapes]:
         by_cause: dict[tuple[str, Unpublished], list[str]] = {}
         for shape_id, delay in sorted(self._delays.items()):
             cause = delay.unpublished or Unpublished(f"it waits for the end of {_named(delay.xids)}", None)
             by_cause.setdefault((dotted(delay.table.table), cause), []).append(shape_id)
-        # First what somebody has to do.
-        found = sorted(by_cause.items(), key=lambda item: item[0][1].statement is None)
-        for (table, cause), ids in found[:MOST_WAITING]:
+        for (table, cause), ids in sorted(by_cause.items(), key=lambda item: item[0][1].statement is None):
             yield WaitingShapes(table, tuple(ids[:_MOST_LISTED]), len(ids), cause.reason, cause.statement)
-        if others := [shape_id for _, ids in found[MOST_WAITING:] for shape_id in ids]:
-            table = f"({len(found) - MOST_WAITING:,} others)"
-            yield WaitingShapes(table, tuple(others[:_MOST_LISTED]), len(others), _FOLLOW, None)
 
     def log_slow(self, now_s: float) -> None:
         """Log once the shapes that have been delayed for long although published; ``now_s`` is monotonic."""

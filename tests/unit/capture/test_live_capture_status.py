@@ -171,3 +171,14 @@ def test_what_shapes_on_thousands_of_tables_wait_for_does_not_fill_the_document(
     (sample,) = field_metrics(status, 1)["shapes_waiting"].samples
     assert sample.value == 5_000
     assert len(caplog.messages) == 10
+
+
+def test_each_statement_that_somebody_has_to_run_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """If nobody runs the first twenty, no later one was ever shown."""
+    delayed, id_column = DelayedShapes(), ColumnBinding(1, "id", 23, -1, 1)
+    delayed.connect(_NoTables())
+    tables = [TableBinding(oid, ("public", f"t{oid}"), (), (id_column,)) for oid in range(30)]
+    whys = {table.oid: Unpublished("no key", f"ALTER {table.oid};") for table in tables}
+    delayed.admit([(ShapeDefinition(f"s{each.oid}", each.table), each) for each in tables], whys, is_new_source=False)
+    assert all(f"statement=ALTER {oid};" in caplog.text for oid in range(30))
+    assert "10 need a statement, which capture's log has" in delayed.waiting[-1].reason
