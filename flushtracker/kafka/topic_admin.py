@@ -245,7 +245,7 @@ class TopicAdmin:
             kind = _NoLeaderError if error.code() in NO_LEADER else BrokerError
             reason = f"{self._errors.masked(error)}{missing_acl(error, operation, f'topic {topic}')}"
             if error.code() == KafkaError.INVALID_REPLICATION_FACTOR:
-                reason = f"{reason.rstrip('.')}; set kafka.replication_factor to the number of brokers"
+                reason = f"{reason.rstrip('.')}; start all brokers, or set kafka.replication_factor to their number"
             raise kind(f"topic {topic} cannot be {done}: {reason}") from exception
 
 

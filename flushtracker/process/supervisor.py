@@ -52,6 +52,7 @@ class Supervisor:
         return name in self._children
 
     def start(self, name: str) -> None:
+        """Start a child for the first time."""
         self._children[name] = child = _Child()
         self._run(name, child)
 

@@ -162,7 +162,7 @@ def test_a_topic_that_cannot_be_created_is_reported(
         f"flushtracker topics: topic {config.topics.fragments} cannot be created: "
         "Unable to replicate the partition 3 time(s)"
     )
-    assert said.endswith("; set kafka.replication_factor to the number of brokers\n")
+    assert said.endswith("; start all brokers, or set kafka.replication_factor to their number\n")
 
 
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}

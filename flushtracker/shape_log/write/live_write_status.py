@@ -84,6 +84,7 @@ class LiveWriteStatus(LiveQuery):
         self._cuts = {**self._cuts, **{source: (lsn, at_ms) for source, lsn in cuts.items()}}
 
     def note_failure(self, error: Exception) -> None:
+        """Record a failure after which the job continues."""
         self._failure = Failure(self._clock_ms(), bounded(str(error)))
 
     def upkeep_started(self) -> None:

@@ -73,6 +73,7 @@ _SNAPSHOT: Final = "SELECT pg_log_standby_snapshot()"
 
 
 def random_transactions(rng: random.Random) -> Iterator[str]:
+    """Yield transactions forever, each as the text of its statements."""
     for number in count(1):
         if number % _LARGE_EVERY == 0:
             yield _LARGE

@@ -20,7 +20,7 @@ from tests.support.key_bindings import ID_KEY
 from tests.support.large_containers import containers
 from tests.support.sink_world import SOURCE, TOPICS, SinkWorld
 
-SHAPES: Final = 10_000
+SHAPES: Final = 18_000
 AT_ONCE: Final = 2_000
 MANY: Final = AT_ONCE * 2
 
