@@ -57,6 +57,7 @@ class PageCache:
         return page
 
     def add(self, key: PageKey, pages: Iterable[Page]) -> None:
+        """Cache the consecutive pages of one read."""
         for page in pages:
             self._drop(key)
             self._pages[key] = page
