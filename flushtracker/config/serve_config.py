@@ -181,7 +181,7 @@ def _hosts(serve: YamlMapping) -> tuple[str, ...]:
 
 def _tail(file: OneFile) -> TailConfig:
     return TailConfig(
-        bootstrap_servers=file.section("kafka").text("bootstrap_servers").value,
+        bootstrap_servers=file.brokers,
         shape_changes=file.topic(SHAPE_CHANGES),
         options=SecretOptions(file.options("kafka.options")),
         memory_bytes=file.section("serve").optional_bytes("tail_memory") or 0,

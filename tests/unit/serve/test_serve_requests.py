@@ -332,6 +332,7 @@ def test_configuration_that_is_wrong_is_refused(tmp_path: Path, changed: str, pr
         ("kafka: {topic_prefix: a}\nserve: {tail: true}", "line 2: kafka.bootstrap_servers is missing"),
         ("kafka: {bootstrap_servers: 'k:9', topic_prefix: a b}\nserve: {tail: true}", "line 2: .*a topic name"),
         ("kafka: 'k:9'\nserve: {tail: true, tail_memory: 64 m}", "line 3: serve.tail_memory is .*a unit"),
+        ("kafka: broker\nserve: {tail: true}", "line 2: kafka.bootstrap_servers is 'broker', not brokers"),
         ("kafka: 'k:9'\nserve: {tail: maybe}", "line 3: serve.tail is 'maybe', not true or false"),
     ],
 )
