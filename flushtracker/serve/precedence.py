@@ -17,7 +17,7 @@ from flushtracker.serve.turns import Turns
 STEP_S: Final = 0.05
 """How long a step of a read stands back at most. Then it goes on for as long."""
 TURN_S: Final = 0.5
-"""About how long a client does, before its read begins."""
+"""How long a client does at most, before its read begins. Then clients go on for as long."""
 _AGAIN_S: Final = 0.002
 _SENT: Final = 4
 """Turns of the event loop in which a client that a round has woken asks for a read, or an answer is sent after one."""
@@ -36,33 +36,43 @@ class Precedence:
         self._answers = 0
         self._is_free = asyncio.Event()
         self._is_free.set()
-        self._late: asyncio.TimerHandle | None = None
+        self._has_time = self._is_timed = False
+        """Whether those who stand back have their half of the time; and whether it alternates."""
         self._turns = Turns(_AT_ONCE)
 
     @contextmanager
     def answering(self) -> Iterator[None]:
         """Enter this while a client of a shape waits for its turn, or for a read of the changes after its offset."""
-        if not self._answers:
-            self._is_free.clear()
-            self._late = asyncio.get_running_loop().call_later(TURN_S, self._is_free.set)
         self._answers += 1
+        if not self._is_timed:
+            self._alternate()
+        self._update()
         try:
             yield
         finally:
             self._answers -= 1
-            if not self._answers:
-                self._free()
+            self._update()
 
-    def _free(self) -> None:
-        self._is_free.set()
-        if self._late is not None:
-            self._late.cancel()
+    def _alternate(self) -> None:
+        """Every ``TURN_S``, for as long as clients are answered: a short pause does not put off others' time."""
+        self._has_time = self._is_timed and self._answers > 0 and not self._has_time
+        self._is_timed = self._answers > 0
+        if self._is_timed:
+            asyncio.get_running_loop().call_later(TURN_S, self._alternate)
+        self._update()
+
+    def _update(self) -> None:
+        if self._answers and not self._has_time:
+            self._is_free.clear()
+            self._turns.close()
+        else:
+            self._is_free.set()
+            self._turns.open()
 
     async def turn(self) -> None:
         """Wait until the clients of shapes have their turns and reads, and then for those who wait here, too; a few go
         on at once.
         """
-        await self._is_free.wait()
         await self._turns.wait()
 
     async def others_answered(self) -> None:

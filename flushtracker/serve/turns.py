@@ -26,7 +26,7 @@ class Turns:
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._at_once = self._left = at_once
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._is_scheduled = False
+        self._is_scheduled, self._is_open = False, True
 
     async def wait(self) -> None:
         """Wait for the turn of a request; not at all if few have come in this one."""
@@ -38,6 +38,15 @@ class Turns:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         await turn
+
+    def close(self) -> None:
+        """Let nobody through until :meth:`open`, whoever waits already."""
+        self._is_open, self._left = False, 0
+
+    def open(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._schedule()
 
     def mark(self) -> "asyncio.Future[None] | None":
         """Done once all that wait now have been let through, and go on; ``None`` if none of them has to."""
@@ -55,6 +64,8 @@ class Turns:
 
     def _next(self) -> None:
         self._is_scheduled = False
+        if not self._is_open:
+            return
         self._left = self._at_once
         while self._queue and self._left:
             turn = self._queue.popleft()

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -11,6 +12,19 @@ from flushtracker.serve.turns import AT_ONCE
 from tests.support.on_demand_log import ORDERS, WHOLE
 from tests.support.serve_client import Client, serving
 from tests.unit.serve.test_on_demand import PAID, begin
+
+
+def held_timers(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """The event loop's from now on, which go off only when a test calls them."""
+    found = list[Callable[[], None]]()
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda _, timer: found.append(timer))
+    return found
+
+
+async def turned() -> None:
+    """Turns of the event loop in which whoever may go on does."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 async def test_clients_on_demand_go_on_once_the_others_are_answered() -> None:
@@ -34,6 +48,24 @@ async def test_clients_on_demand_go_on_once_the_others_are_answered() -> None:
     assert gone_on == [0, 1, 2, 3, 4]
 
 
+async def test_clients_on_demand_that_have_asked_before_stand_back_as_well() -> None:
+    """And keep their places before those who ask meanwhile."""
+    found, gone_on = Precedence(lambda: False), list[int]()
+
+    async def client(number: int) -> None:
+        await found.turn()
+        gone_on.append(number)
+
+    waiting = [asyncio.create_task(client(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    with found.answering():
+        waiting += [asyncio.create_task(client(number)) for number in range(5, 9)]
+        await turned()
+        assert gone_on == [0, 1]
+    await asyncio.gather(*waiting)
+    assert gone_on == list(range(9))
+
+
 async def test_nobody_stands_back_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a server that is never idle, definitions are answered, too."""
     monkeypatch.setattr(precedence, "TURN_S", 0.1)
@@ -48,6 +80,34 @@ async def test_nobody_stands_back_for_long(monkeypatch: pytest.MonkeyPatch) -> N
         for _ in range(100):
             step()
         assert time.monotonic() - began_s - waited_s < precedence.STEP_S, "it stands back more than half of the time"
+
+
+async def test_clients_on_demand_stand_back_again_after_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a server that is never idle, they have half of the time, and not all that follows."""
+    found, timers = Precedence(lambda: False), held_timers(monkeypatch)
+    with found.answering():
+        for _ in range(3):
+            waiting = asyncio.create_task(found.turn())
+            await turned()
+            assert not waiting.done()
+            timers.pop()()
+            await turned()
+            assert waiting.done()
+            timers.pop()()
+
+
+async def test_their_time_comes_if_the_others_pause_for_less_than_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, timers = Precedence(lambda: False), held_timers(monkeypatch)
+    with found.answering():
+        waiting = asyncio.create_task(found.turn())
+        await turned()
+    with found.answering():
+        await turned()
+        assert not waiting.done()
+        (timer,) = timers
+        timer()
+        await turned()
+        assert waiting.done()
 
 
 async def test_a_read_goes_on_at_once_if_nobody_else_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
