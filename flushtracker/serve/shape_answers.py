@@ -87,10 +87,14 @@ class ShapeAnswers:
     def waiting(self) -> int:
         return self._poller.waiting + self._watches.waiting
 
-    async def turn(self, request: ShapeRequest) -> None:
-        """Wait for the turn of a client that continues; those of definitions on demand come after the others."""
+    async def turn(self, request: ShapeRequest, disconnected: "asyncio.Future[None]") -> None:
+        """Wait for the turn of a client that continues; those of definitions on demand come after the others.
+
+        Raises:
+            DisconnectedError: such a client has closed the connection.
+        """
         if self._looks.is_on_demand(request.shape):
-            await self._parts.precedence.turn()
+            await until_disconnected(self._parts.precedence.turn(), disconnected)
             return
         with self._parts.precedence.answering():
             await self._poller.rounds.turns.wait()
@@ -176,7 +180,7 @@ class ShapeAnswers:
                 raise DisconnectedError
             if follower.seen.selection is not None:
                 # Those that began at the same time also end so.
-                await self._parts.precedence.turn()
+                await until_disconnected(self._parts.precedence.turn(), disconnected)
             is_late = self._now_s() >= end_s or self._poller.is_closed
 
     def _changed(self, follower: Follower) -> Waiter:

@@ -8,9 +8,11 @@ import pytest
 
 from flushtracker.serve import precedence
 from flushtracker.serve.precedence import Precedence
+from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.turns import AT_ONCE
 from tests.support.on_demand_log import ORDERS, WHOLE
 from tests.support.serve_client import Client, serving
+from tests.support.waiting import wait_until
 from tests.unit.serve.test_on_demand import PAID, begin
 
 
@@ -126,18 +128,49 @@ async def test_a_read_goes_on_at_once_if_nobody_else_is_answered(monkeypatch: py
     assert time.monotonic() - began_s < precedence.STEP_S
 
 
-async def test_clients_of_a_shape_that_continue_have_their_turns_first(log: str) -> None:
-    """However many clients of definitions on demand have asked before them."""
+async def test_clients_of_a_shape_that_continue_have_their_turns_first(
+    log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few of them go on at once, nobody with a definition on demand does before the last."""
+    monkeypatch.setattr(precedence, "TURN_S", 60.0)
     begin(log, WHOLE)
     async with serving(log, on_demand=frozenset([ORDERS])) as server:
-        own, other, answered = Client({"shape": "orders"}), Client(PAID), list[Client]()
+        own, other, turns = Client({"shape": "orders"}), Client(PAID), list[bool]()
         for client in (own, other):
             await client.sync(server)
+        turn = server.served.answers.turn
 
-        async def ask(client: Client) -> None:
-            assert (await server.get(client.query(live=False))).status == 200
-            answered.append(client)
+        async def noted(request: ShapeRequest, disconnected: "asyncio.Future[None]") -> None:
+            await turn(request, disconnected)
+            turns.append(request.shape == "orders")
 
-        await asyncio.gather(*(ask(other) for _ in range(10 * AT_ONCE)), *(ask(own) for _ in range(2 * AT_ONCE)))
-        last = max(place for place, client in enumerate(answered) if client is own)
-        assert answered[:last].count(other) < AT_ONCE
+        monkeypatch.setattr(server.served.answers, "turn", noted)
+        asking = [own] * 30 * AT_ONCE + [other] * AT_ONCE
+        responses = await asyncio.gather(*(server.get(client.query(live=False)) for client in asking))
+        assert {response.status for response in responses} == {200}
+        assert turns == [client is own for client in asking]
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["ask", "have waited for a change"])
+async def test_clients_on_demand_that_leave_do_not_wait_on(
+    log: str, monkeypatch: pytest.MonkeyPatch, *, live: bool
+) -> None:
+    """However long the others take."""
+    monkeypatch.setattr(precedence, "TURN_S", 60.0)
+    begin(log, WHOLE)
+    async with serving(log, live_s=0.1, on_demand=frozenset([ORDERS])) as server:
+        client, gone, found = Client(PAID), asyncio.Event(), server.served.parts.precedence
+        await client.sync(server)
+        if live:
+
+            async def at_once(*_: object) -> None:
+                """They have had their turns before."""
+
+            monkeypatch.setattr(server.served.answers, "turn", at_once)
+        with found.answering():
+            asking = [asyncio.create_task(server.get(client.query(live=live), gone=gone)) for _ in range(20)]
+            await asyncio.to_thread(wait_until, lambda: len(found._turns._queue) == 20, "all stand back", 20)
+            gone.set()
+            left, _ = await asyncio.wait(asking, timeout=20)
+            assert len(left) == 20
+            assert all(turn.done() for turn in found._turns._queue)
