@@ -28,13 +28,16 @@ class DefinitionCache:
         self._flights = flights
         self._on_demand = on_demand
         self._registry: Registry | None = None
-        self._known: OrderedDict[bytes, Target | None] = OrderedDict()
+        self._number = 0
+        """The number of the registry."""
+        self._known: OrderedDict[bytes, tuple[int, Target | None]] = OrderedDict()
+        """By definition, with the number of the registry that it was last looked up in; none of those on demand."""
         self._definitions: tuple[Registry, Definitions] | None = None
         """Used only by that thread."""
 
     def is_on_demand(self, asked: RequestedDefinition) -> bool:
-        """Whether it is kept as one on demand, because it was asked for lately."""
-        return self._on_demand is not None and _key(asked) in self._on_demand.kept
+        """Whether it may be: not if it was found to be none, also in an earlier registry."""
+        return self._on_demand is not None and _key(asked) not in self._known
 
     async def target(self, registry: Registry, asked: RequestedDefinition, now_s: float) -> Target | None:
         """The shape that answers this definition; ``None`` if there is none.
@@ -43,13 +46,13 @@ class DefinitionCache:
             RefusalError: as ``Definitions.target``, or too many definitions are queued or kept.
         """
         if registry is not self._registry:
-            self._registry, self._known = registry, OrderedDict()
+            self._registry, self._number = registry, self._number + 1
             if self._on_demand is not None:
                 self._on_demand.kept.look_up_again()
-        key, known = _key(asked), self._known
-        if key in known:
+        key, known, number = _key(asked), self._known, self._number
+        if key in known and known[key][0] == number:
             known.move_to_end(key)
-            return known[key]
+            return known[key][1]
         if self._on_demand is not None and (kept := self._on_demand.kept.get(key, now_s)) is not None:
             return kept
         tables = frozenset[TableName]() if self._on_demand is None else self._on_demand.tables
@@ -58,9 +61,10 @@ class DefinitionCache:
             return self._definitions_of(registry).target(asked, tables)
 
         def keep(found: Target | None) -> None:
+            known.pop(key, None)
             if found is not None and found.selection is not None:
                 return
-            known[key] = found
+            known[key] = number, found
             while len(known) > _MOST_KNOWN:
                 known.popitem(last=False)
 

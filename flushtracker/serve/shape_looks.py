@@ -42,7 +42,7 @@ class ShapeLooks:
         return await self.look(target.shape_id, target.selection, fresh=fresh)
 
     def is_on_demand(self, asked: str | RequestedDefinition) -> bool:
-        """Whether it is known as a definition on demand."""
+        """Whether it may be a definition on demand."""
         return not isinstance(asked, str) and self._definitions.is_on_demand(asked)
 
     async def look(

@@ -8,8 +8,9 @@ Who goes first on the event loop, from first to last:
 1. What arrives is read, and health checks are answered, in each turn of the loop.
 2. Clients that begin, ten in a turn, and clients that continue, ten in a turn (``ServeApp``, ``Rounds.turns``). Clients
   that a round has woken come while fewer than ten of them have to resume (``Rounds``).
-3. Clients of definitions on demand that continue, two in a turn (``Precedence``). They stand back while others wait for
-   their turns or reads, but not for long. So do their reads, also during a look and a round.
+3. Clients that continue with a definition on demand, or with one that was not looked up yet, two in a turn
+   (``Precedence``). They stand back while others wait for their turns or reads, but for at most half of the time. So do
+   the reads of definitions on demand, also during a look and a round.
 """
 
 import asyncio

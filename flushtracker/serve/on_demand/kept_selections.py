@@ -42,9 +42,6 @@ class KeptSelections(Generic[T]):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._kept
-
     def get(self, key: Hashable, now_s: float) -> T | None:
         """A kept one, which is asked for now."""
         self.forget(now_s)

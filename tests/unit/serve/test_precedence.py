@@ -3,14 +3,21 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from flushtracker.events.registry import Registry
 from flushtracker.serve import precedence
+from flushtracker.serve.definition_cache import DefinitionCache
+from flushtracker.serve.definitions import Target
+from flushtracker.serve.on_demand.on_demand import OnDemand
 from flushtracker.serve.precedence import Precedence
-from flushtracker.serve.shape_request import ShapeRequest
+from flushtracker.serve.refusals import UnavailableError
+from flushtracker.serve.shape_request import RequestedDefinition, ShapeRequest
+from flushtracker.serve.single_flight import SingleFlight
 from flushtracker.serve.turns import AT_ONCE
-from tests.support.on_demand_log import ORDERS, WHOLE
+from tests.support.on_demand_log import ORDERS, WHOLE, order_entries
 from tests.support.serve_client import Client, serving
 from tests.support.waiting import wait_until
 from tests.unit.serve.test_on_demand import PAID, begin
@@ -174,3 +181,27 @@ async def test_clients_on_demand_that_leave_do_not_wait_on(
             left, _ = await asyncio.wait(asking, timeout=20)
             assert len(left) == 20
             assert all(turn.done() for turn in found._turns._queue)
+
+
+async def test_a_definition_is_on_demand_unless_it_was_a_shape_s_when_last_looked_up() -> None:
+    """Also while it is unknown, as after a restart, or refused for lack of room; a shape's own clients stay first."""
+    whole, paid, late = (RequestedDefinition("orders", where, None, "default") for where in (None, "b", "i4 = 1"))
+    cache = DefinitionCache(None, SingleFlight("definitions", 1, 10), OnDemand.of(frozenset([ORDERS]), 1))
+
+    def on_demand() -> list[bool]:
+        return [cache.is_on_demand(each) for each in (whole, paid, late)]
+
+    first, then = (
+        Registry.of(order_entries(*shapes)) for shapes in ([WHOLE], [WHOLE, replace(WHOLE, id="p", where="b")])
+    )
+    assert on_demand() == [True, True, True]
+    for each in (whole, paid):
+        await cache.target(first, each, 0.0)
+    with pytest.raises(UnavailableError):
+        await cache.target(first, late, 0.0)
+    assert on_demand() == [False, True, True]
+    await cache.target(then, paid, 0.0)
+    assert on_demand() == [False, False, True]
+    await cache.target(first, paid, 0.0)
+    assert on_demand() == [False, True, True]
+    assert await cache.target(then, paid, 0.0) == Target("p")
