@@ -19,7 +19,7 @@ Place = tuple[str, int]
 
 
 class SampledOffsets(NamedTuple):
-    """``committed`` has the groups that have committed anything; ``begins`` were read before it, and ``ends`` after."""
+    """``committed`` has the groups that have committed anything; ``begins`` were read after it, and ``ends`` last."""
 
     begins: dict[Place, int]
     committed: dict[str, dict[Place, int]]
@@ -51,8 +51,8 @@ class GroupOffsets:
             BrokerError: the brokers do not answer, or refuse something else.
         """
         everywhere = sorted({place for read in places.values() for place in read})
-        begins = self._offsets(everywhere, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         committed = {group: self._committed(group, sorted(read)) for group, read in places.items()}
+        begins = self._offsets(everywhere, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         ends = self._offsets(everywhere, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return SampledOffsets(begins, committed, ends)
 

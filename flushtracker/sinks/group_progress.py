@@ -14,10 +14,10 @@ topic does not count, because no reader can have it.
 **A commit proves nothing about deleted records.** If a partition begins past a group's next record, retention has
 deleted that record. The group's reader continues after it, and its commits there look like progress. So nothing more is
 counted in that partition, and the :class:`RecordLoss` is an error. It follows from the state and any later look, so it
-needs no state of its own. For that, the beginnings are read *before* the commits, and compared with the positions of
-the *previous* look. A group that passes many records between two looks, while retention deletes them, is reported as
-well. A topic that ends before what was produced has lost it, or is another one of the same name, where a counted
-position means nothing: that ends all progress.
+needs no state of its own. For that, the beginnings are read *after* the commits, and compared with the positions of the
+*previous* look: what was deleted before a commit is then seen with it. A group that passes many records between two
+looks, while retention deletes them, is reported as well. A topic that ends before what was produced has lost it, or is
+another one of the same name, where a counted position means nothing: that ends all progress.
 
 At most ``most_marks`` are kept: neighbours are merged, by which a shape is flushed later, never earlier.
 
@@ -53,7 +53,7 @@ class ProducedMark:
 
 @dataclass(frozen=True, slots=True)
 class TopicLook:
-    """The first position of each partition, then what each group has committed, then the end of each partition.
+    """The first position of each partition, what each group had committed before that, and the end of each after it.
 
     A broker may not know a partition for a moment, so beginnings and ends may lack it.
     """

@@ -84,9 +84,10 @@ class SinkTopic:
         self._check(self._progress.produce(LogOffset.last_of(self._last), spans))
 
     def _look(self) -> None:
-        begins = dict(self._begins)
-        self._live()
         committed = {name: dict(reader.committed) for name, reader in self._readers.items()}
+        for _ in range(8):  # Each group may take a minute to be asked.
+            self._live()
+        begins = dict(self._begins)
         self._live()
         ends = dict(self._ends)
         look = TopicLook(begins, committed, ends)
