@@ -70,7 +70,7 @@ class SinkWorld:
             monkeypatch.setattr(module, "TopicReader", lambda *_, **__: self)
         monkeypatch.setattr(feeder, "TransactionalProducer", lambda *_, **__: _Transactions(self))
         monkeypatch.setattr(feeder, "GroupOffsets", lambda _: _Groups(self))
-        monkeypatch.setattr(feeder, "ChangesReader", lambda *_: _Changes(self))
+        monkeypatch.setattr(feeder, "ChangesReader", lambda _, __, positions: _Changes(self, positions))
         monkeypatch.setattr(flush_notifier, "KafkaPublisher", lambda _: _Flushes(self))
         monkeypatch.setattr(feeder, "time", self)
         kafka = KafkaConfig("broker:9092", TOPICS)
@@ -156,9 +156,9 @@ class _Groups:
 
 
 class _Changes:
-    def __init__(self, world: SinkWorld) -> None:
+    def __init__(self, world: SinkWorld, positions: Mapping[int, int]) -> None:
         self._world = world
-        self.positions = {0: 0}
+        self.positions = {0: 0, **positions}
 
     def records(self, _most: int, _timeout_s: float) -> Iterable[tuple[int, int, bytes]]:
         for partition, offset, value in self._world.records_since(TOPICS.shape_changes, self.positions):

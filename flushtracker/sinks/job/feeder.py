@@ -4,7 +4,8 @@ One transaction for each batch of events: the records of all shapes, the state o
 positions in ``shape_changes`` from which a next process reads. So each record is in its topic once, for readers of
 committed records, and nothing is stored elsewhere. A process that starts fences the one before, and continues from the
 committed state. An event that is held (:mod:`flushtracker.sinks.job.shape_feed`) is read again from its position, so
-the stored positions are never past it. All other shapes drop repeated events by their cursors.
+the stored positions are never past it. So is the first one of a shape of ours that is not written yet. All other shapes
+drop repeated events by their cursors.
 
 What is notified is what all groups have committed (:mod:`flushtracker.sinks.group_progress`), of records that are
 committed themselves, because they are read by nobody before.
@@ -130,7 +131,8 @@ class SinkFeeder:
         found = self._feeds.get(shape)
         if found is not None and found.incarnation == definition.incarnation:
             return found
-        self._forget(shape)
+        if found is not None:
+            self._forget(shape)
         topic = config.topics.get(definition.id)
         reason = self._reason_to_ignore(entry, topic)
         if topic is None or reason is not None:
@@ -143,8 +145,14 @@ class SinkFeeder:
         logger.info("feeding shape shape_id=%s topic=%s groups=%s", definition.id, topic.name, ",".join(topic.groups))
         if (lost := self._lost.get(topic.name) or feed.replaced_topic(facts)) is not None:
             self._set_aside(feed, lost)
+        self._release(feed)
         self._notify(feed)
         return feed
+
+    def _may_be_fed(self, entry: ShapeEntry) -> bool:
+        """Whether the next process may feed the shape, from its first change on: it is ours, and has not ended."""
+        is_ours = entry.definition.writer == self._config.writer and self._config.source in (None, entry.source)
+        return is_ours and not self._registry.has_ended(entry)
 
     def _end(self, shape: Shape) -> None:
         self._forget(shape)
@@ -184,12 +192,11 @@ class SinkFeeder:
     def _take(self, event: ShapeChangesEvent, partition: int, offset: int) -> None:
         entry = self._registry.entry(event.source, event.shape_id, event.incarnation)
         feed = self._feed(entry)
-        if feed is None or feed.incarnation != event.incarnation:
-            return
         shape = event.source, event.shape_id
-        if shape in self._held:
+        incarnation = entry.definition.incarnation if feed is None else feed.incarnation
+        if shape in self._held or incarnation != event.incarnation or (feed is None and not self._may_be_fed(entry)):
             return
-        if feed.problem is not None:
+        if feed is None or feed.problem is not None:
             self._held.hold(shape, partition, offset)
             return
         before = feed.cursor

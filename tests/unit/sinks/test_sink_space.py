@@ -8,9 +8,10 @@ import pytest
 
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, SnapshotRow
-from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.sinks.job.feed_config import SinkTopic
 from flushtracker.sinks.job.feeder import SinkFeeder
 from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.wal.changes import Commit, LogItem
@@ -18,7 +19,7 @@ from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.key_bindings import ID_KEY
 from tests.support.large_containers import containers
-from tests.support.sink_world import SOURCE, TOPICS, SinkWorld
+from tests.support.sink_world import GROUP, SOURCE, TOPICS, SinkWorld
 
 SHAPES: Final = 18_000
 AT_ONCE: Final = 2_000
@@ -114,6 +115,28 @@ def test_a_topic_that_was_created_again_while_the_program_was_down_sets_its_shap
     (aside,) = [record.getMessage() for record in caplog.records if "set aside" in record.getMessage()]
     assert aside.startswith(f"shape is set aside shape_id={name(1)} topic=topic {name(1)}")
     assert "another one was created" in aside
+
+
+def test_a_shape_that_gets_its_topic_later_gets_the_changes_from_before(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stored positions were past its first event, so the next process found a gap, and that shape held the slot."""
+    sink = Sink(monkeypatch)
+    both = {name(number): SinkTopic(f"topic {name(number)}", (GROUP,), 1) for number in (1, 3)}
+    for topics in ({name(1): both[name(1)]}, both):
+        sink.world.config = replace(sink.world.config, topics=topics)
+        sink.world.start()
+        for number in (3, 1):
+            table, entry = sink.entries(number)
+            sink.send(TOPICS.shapes, table.to_json())
+            definition = replace(entry.definition, snapshot=False)
+            sink.send(TOPICS.shapes, replace(entry, definition=definition).to_json())
+            tx = 100 * len(topics)
+            sink.send(TOPICS.shape_changes, change(number, tx, tx - 100).to_json())
+        sink.world.run(6)
+    assert "gap in the changes" not in caplog.text
+    flushed = [FlushNotification.from_json(value) for value in sink.world.flushed.values()]
+    assert {each.shape_id: each.offset for each in flushed} == dict.fromkeys(both, LogOffset.last_of(200))
 
 
 def test_the_snapshot_of_a_shape_that_begins_again_is_kept_until_its_entry_is_read(
