@@ -47,16 +47,20 @@ class StoredFeed(Struct, kw_only=True):
 
 
 class StoredPositions(Struct):
-    """From where the topic of shape changes is to be read, by partition."""
+    """From where a writer's sinks are to read the topic of shape changes, by partition."""
 
     positions: dict[int, Position]
+    writer: str
     v: Version = VERSION
+
+    @property
+    def key(self) -> bytes:
+        return dump_json(("positions", self.writer)).encode()
 
     def to_json(self) -> bytes:
         return dump_json(self).encode()
 
 
-POSITIONS_KEY: Final = b'["positions"]'
 POSITIONS_START: Final = b'{"positions":'
 """How the positions begin, and no shape."""
 _FEEDS: Final = EventReader("state of a Kafka sink", StoredFeed)
@@ -68,6 +72,6 @@ def read_feed(text: bytes) -> StoredFeed:
     return _FEEDS.read(text)
 
 
-def read_positions(text: bytes) -> dict[int, int]:
+def read_positions(text: bytes) -> StoredPositions:
     """Raises ``DecodeError``."""
-    return _POSITIONS.read(text).positions
+    return _POSITIONS.read(text)

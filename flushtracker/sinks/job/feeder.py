@@ -38,7 +38,7 @@ from flushtracker.sinks.job.shape_feed import ShapeFeed, TakenEvent
 from flushtracker.sinks.job.sink_registry import SinkRegistry
 from flushtracker.sinks.job.stored_feeds import StoredFeeds
 from flushtracker.sinks.job.topic_snapshots import PublishedSnapshots
-from flushtracker.sinks.stored_feed import POSITIONS_KEY, StoredPositions
+from flushtracker.sinks.stored_feed import StoredPositions
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -237,8 +237,8 @@ class SinkFeeder:
             stored = feed.stored()
             self._stored.keep(stored)
             self._producer.publish(state, stored.key, stored.to_json(), partition=0)
-        positions = self._held.not_past(self._changes.positions)
-        self._producer.publish(state, POSITIONS_KEY, StoredPositions(positions).to_json(), partition=0)
+        positions = StoredPositions(self._held.not_past(self._changes.positions), self._config.writer)
+        self._producer.publish(state, positions.key, positions.to_json(), partition=0)
         self._producer.commit()
         self._live.committed()
         for feed in self._changed.values():

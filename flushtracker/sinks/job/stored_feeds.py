@@ -10,7 +10,7 @@ from flushtracker.sinks.stored_feed import POSITIONS_START, StoredFeed, read_fee
 
 
 class StoredFeeds:
-    """What the topic of the sink's state has of the shapes and topics in ``config``, and the ``positions``.
+    """What the topic of the sink's state has of the shapes and topics in ``config``, and its writer's ``positions``.
 
     An ended shape stays: neither it, if it begins again, nor another shape may be written to a topic that has its rows.
 
@@ -29,7 +29,9 @@ class StoredFeeds:
         with closing(TopicReader(config.kafka, only_committed=True)) as reader:
             for value in reader.values(config.state_topic):
                 if value.startswith(POSITIONS_START):
-                    self.positions = read_positions(value)
+                    stored = read_positions(value)
+                    if stored.writer == config.writer:
+                        self.positions = stored.positions
                 else:
                     self.keep(read_feed(value))
 

@@ -35,7 +35,7 @@ from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
-from flushtracker.sinks.stored_feed import StoredFeed, StoredMark, read_feed, read_positions
+from flushtracker.sinks.stored_feed import StoredFeed, StoredMark, StoredPositions, read_feed, read_positions
 from flushtracker.spark import checkpoint_origin
 from flushtracker.spark.committed_state import Remedies
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
@@ -551,4 +551,7 @@ def test_state_of_a_kafka_sink_is_read_and_written_unchanged() -> None:
     assert read_feed(text) == feed
     assert feed.to_json() == text
     assert feed.key == b'["7301/1/shapes","orders"]'
-    assert read_positions(b'{"positions":{"0":12},"v":1}') == {0: 12}
+    positions = b'{"positions":{"0":12},"writer":"kafka","v":1}'
+    assert read_positions(positions) == StoredPositions({0: 12}, "kafka")
+    assert StoredPositions({0: 12}, "kafka").to_json() == positions
+    assert StoredPositions({0: 12}, "kafka").key == b'["positions","kafka"]'

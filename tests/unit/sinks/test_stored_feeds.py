@@ -10,7 +10,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.sinks.job.feed_config import SinkTopic
 from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.sinks.job.stored_feeds import StoredFeeds
-from flushtracker.sinks.stored_feed import StoredFeed
+from flushtracker.sinks.stored_feed import StoredFeed, StoredPositions
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.sink_world import SOURCE, STATE, SinkWorld
 
@@ -49,6 +49,15 @@ def test_a_shape_never_begins_again_in_a_topic_that_it_had(world: SinkWorld) -> 
     assert feeds.feed(entry(3), "c") == StoredFeed(
         source=SOURCE, shape_id="s", incarnation=3, topic="c", topic_id="c", old_topics=("a", "b"), counted={"g": {}}
     )
+
+
+def test_each_writer_continues_from_its_own_positions(world: SinkWorld) -> None:
+    """Two writers of one prefix share the topic of the state: one began where the other was, and found gaps."""
+    stored = [StoredPositions({0: 7}, "kafka"), StoredPositions({0: 900}, "other")]
+    world.kept[STATE] = [each.to_json() for each in stored]
+    assert len({each.key for each in stored}) == 2
+    found = [StoredFeeds(replace(world.config, writer=writer)).positions for writer in ("kafka", "other", "third")]
+    assert found == [{0: 7}, {0: 900}, {}]
 
 
 def test_a_shape_never_begins_in_a_topic_of_another(world: SinkWorld) -> None:
