@@ -38,7 +38,7 @@ from flushtracker.sinks.job.shape_feed import ShapeFeed, TakenEvent
 from flushtracker.sinks.job.sink_registry import SinkRegistry
 from flushtracker.sinks.job.stored_feeds import StoredFeeds
 from flushtracker.sinks.job.topic_snapshots import PublishedSnapshots
-from flushtracker.sinks.stored_feed import StoredPositions
+from flushtracker.sinks.stored_feed import StoredFeed, StoredPositions
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
@@ -84,6 +84,8 @@ class SinkFeeder:
         """Whose shape is fed, by its id."""
         self._held = HeldEvents()
         self._changed: dict[Shape, ShapeFeed] = {}
+        self._left: list[StoredFeed] = []
+        """What is to be stored of feeds that have ended since the last commit: their topics may have its records."""
         self._log = FeedLog()
         self._changes = ChangesReader(kafka, kafka.topics.shape_changes, self._stored.positions)
 
@@ -164,7 +166,9 @@ class SinkFeeder:
         if self._feeds.pop(shape, None) is not None:
             del self._sources[shape[1]]
         self._held.forget(shape)
-        self._changed.pop(shape, None)
+        if (left := self._changed.pop(shape, None)) is not None:
+            self._left.append(left.stored())
+            self._stored.keep(self._left[-1])
         self._log.forget(shape)
 
     def _reason_to_ignore(self, entry: ShapeEntry, topic: SinkTopic | None) -> str | None:
@@ -226,7 +230,7 @@ class SinkFeeder:
 
     def _commit(self) -> None:
         """Commit the taken changes with the state after them; then notify shapes that needed no record."""
-        if not self._changed:
+        if not self._changed and not self._left:
             self._producer.commit()
             return
         places = self._producer.places()
@@ -234,7 +238,8 @@ class SinkFeeder:
         for feed in self._changed.values():
             spans = {number: Span(*place) for (topic, number), place in places.items() if topic == feed.topic}
             feed.place(spans)
-            stored = feed.stored()
+            self._left.append(feed.stored())
+        for stored in self._left:
             self._stored.keep(stored)
             self._producer.publish(state, stored.key, stored.to_json(), partition=0)
         positions = StoredPositions(self._held.not_past(self._changes.positions), self._config.writer)
@@ -243,7 +248,7 @@ class SinkFeeder:
         self._live.committed()
         for feed in self._changed.values():
             self._notify(feed)
-        self._changed = {}
+        self._changed, self._left = {}, []
         self._notifier.publish()
 
     def _feed_snapshots(self) -> None:

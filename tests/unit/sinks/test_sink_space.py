@@ -1,6 +1,7 @@
 """What ``flushtracker sink`` keeps of shapes that have come and gone: nothing, but for what is listed with a reason."""
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -137,6 +138,30 @@ def test_a_shape_that_gets_its_topic_later_gets_the_changes_from_before(
     assert "gap in the changes" not in caplog.text
     flushed = [FlushNotification.from_json(value) for value in sink.world.flushed.values()]
     assert {each.shape_id: each.offset for each in flushed} == dict.fromkeys(both, LogOffset.last_of(200))
+
+
+def test_a_shape_that_begins_again_in_the_batch_of_its_records_does_not_get_their_topic(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The records were committed, but not that the topic has them."""
+    caplog.set_level(logging.INFO)
+    sink = Sink(monkeypatch)
+    table, entry = sink.entries(1)
+    first = replace(entry, definition=replace(entry.definition, snapshot=False))
+    sink.send(TOPICS.shapes, table.to_json(), first.to_json())
+    sink.world.run()
+
+    def batch() -> Iterator[tuple[int, int, bytes]]:
+        yield 0, 0, change(1, 100, 0).to_json().encode()
+        sink.send(TOPICS.shapes, replace(first, definition=replace(first.definition, incarnation=2)).to_json())
+        yield 0, 1, replace(change(1, 200, 0), incarnation=2).to_json().encode()
+
+    sink.world.feeder._feed_batch(batch())
+    assert caplog.text.count(f"feeding shape shape_id={name(1)}") == 1
+    assert caplog.text.count("its topic has rows of an earlier incarnation") == 1
+    sink.world.start()
+    sink.world.run()
+    assert caplog.text.count("its topic has rows of an earlier incarnation") == 2
 
 
 def test_the_snapshot_of_a_shape_that_begins_again_is_kept_until_its_entry_is_read(
