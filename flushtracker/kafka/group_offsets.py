@@ -3,27 +3,47 @@
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
 
 from flushtracker.errors import BrokerError, TopicLostError
-from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, missing_acl, rejected_options
+from flushtracker.kafka.client import (
+    NO_LEADER,
+    ClientErrors,
+    client_settings,
+    kafka_error,
+    missing_acl,
+    rejected_options,
+)
 from flushtracker.kafka.kafka_config import KafkaConfig
 
 _NO_GROUP: Final = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.UNKNOWN_TOPIC_OR_PART})
+_NOT_NOW: Final = NO_LEADER | {
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+"""What is about one topic or group, and may be over at the next look."""
 _T = TypeVar("_T")
 Place = tuple[str, int]
 """A topic and the number of a partition."""
 
 
 class SampledOffsets(NamedTuple):
-    """``committed`` has the groups that have committed anything; ``begins`` were read after it, and ``ends`` last."""
+    """``committed`` has the groups that have committed anything; ``begins`` were read after it, and ``ends`` last.
+
+    ``unanswered``: why a topic or a group could not be asked, by ``topic NAME`` or ``group NAME``.
+    """
 
     begins: dict[Place, int]
     committed: dict[str, dict[Place, int]]
     ends: dict[Place, int]
+    unanswered: Mapping[str, str] = MappingProxyType({})
 
 
 class GroupOffsets:
@@ -40,6 +60,7 @@ class GroupOffsets:
             self._client = AdminClient(client_settings(config, self._errors))
         except (KafkaException, TypeError) as error:
             raise rejected_options(error, config.options) from error
+        self._unanswered: dict[str, str] = {}
 
     def sample(self, places: Mapping[str, Collection[Place]]) -> SampledOffsets:
         """The offsets of these partitions that there are, by the groups that read them.
@@ -50,11 +71,12 @@ class GroupOffsets:
             TopicLostError: this user may not ask about a topic.
             BrokerError: the brokers do not answer, or refuse something else.
         """
+        self._unanswered = {}
         everywhere = sorted({place for read in places.values() for place in read})
         committed = {group: self._committed(group, sorted(read)) for group, read in places.items()}
         begins = self._offsets(everywhere, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         ends = self._offsets(everywhere, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-        return SampledOffsets(begins, committed, ends)
+        return SampledOffsets(begins, committed, ends, self._unanswered)
 
     def _offsets(self, places: Collection[Place], spec: OffsetSpec) -> dict[Place, int]:
         if not places:
@@ -85,8 +107,11 @@ class GroupOffsets:
             message = f"the offsets of {subject} at {self._servers} cannot be read: {reason}"
             if kind == "topic" and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise TopicLostError(message, name) from exception
+            if error.code() in _NOT_NOW:
+                self._unanswered[subject] = message
+                raise _UnknownError(message) from exception
             raise (_UnknownError if error.code() in _NO_GROUP else BrokerError)(message) from exception
 
 
 class _UnknownError(BrokerError):
-    """There is no such group, or topic."""
+    """There is no such group or topic, or nothing is known of it now."""

@@ -64,6 +64,7 @@ class SinkWorld:
         self.ends: dict[str, int] = defaultdict(int)
         """Of the sinks' topics, which keep no records."""
         self.gone: set[str] = set()
+        self.unanswered: dict[str, str] = {}
         self.flushed: dict[bytes, bytes] = {}
         self.now_s = 0.0
         for module in (stored_feeds, sink_registry, topic_snapshots):
@@ -152,7 +153,7 @@ class _Groups:
     def sample(self, places: Mapping[str, Collection[Place]]) -> SampledOffsets:
         found = {place for read in places.values() for place in read if place[0] not in self._world.gone}
         ends = {place: self._world.ends[place[0]] for place in found}
-        return SampledOffsets(dict.fromkeys(found, 0), dict.fromkeys(places, ends), ends)
+        return SampledOffsets(dict.fromkeys(found, 0), dict.fromkeys(places, ends), ends, dict(self._world.unanswered))
 
 
 class _Changes:

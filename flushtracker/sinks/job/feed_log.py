@@ -1,6 +1,7 @@
 """``FeedLog``: which groups hold shapes, and which records no group will ever read."""
 
 import logging
+from collections.abc import Mapping
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Final
@@ -24,6 +25,7 @@ class FeedLog:
 
     def __init__(self) -> None:
         self._losses: dict[tuple[str, str], tuple[RecordLoss, ...]] = {}
+        self._unanswered: Mapping[str, str] = {}
         self._gaps: set[tuple[str, str]] = set()
         self._not_written: dict[tuple[str, str], tuple[int, str | None]] = {}
 
@@ -62,6 +64,12 @@ class FeedLog:
                     "position=%d begin=%d",
                     *(feed.shape_id, feed.topic, loss.group, loss.partition, loss.position, loss.begin),
                 )
+
+    def unanswered(self, reasons: Mapping[str, str]) -> None:
+        """Log which topics and groups cannot be asked now, whenever that changes."""
+        for subject in reasons.keys() - self._unanswered.keys():
+            logger.warning("shapes wait for an answer reason=%s", reasons[subject])
+        self._unanswered = reasons
 
     def waiting(self, status: SinkStatus) -> None:
         """Log what shapes wait for: with a group that has only begun to read, a shape does not wait yet."""

@@ -289,7 +289,10 @@ class SinkFeeder:
         except TopicLostError as error:
             self._set_aside(next(feed for feed in unread if feed.topic == error.topic), error)
             return
+        self._log.unanswered(sample.unanswered)
         for feed in unread:
+            if f"topic {feed.topic}" in sample.unanswered:
+                continue
             committed = {group: _of(feed.topic, found) for group, found in sample.committed.items()}
             look = TopicLook(_of(feed.topic, sample.begins), committed, _of(feed.topic, sample.ends))
             try:

@@ -1,11 +1,12 @@
 """In which order the offsets of a topic and its groups are read."""
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
 
 from flushtracker.events.topic_rules import Topics
@@ -26,22 +27,28 @@ def _done(answer: object) -> "Future[Any]":
 
 
 class _Client:
-    """Retention deletes four records when the first group is asked, whose reader then continues after them."""
+    """Retention deletes four records when the first group is asked, whose reader then continues after them.
 
-    def __init__(self) -> None:
+    ``errors``: the answers about a topic or a group, by its name.
+    """
+
+    def __init__(self, errors: Mapping[str, int] | None = None) -> None:
         self._begin, self._end = 0, 5
+        self._errors = {name: KafkaException(KafkaError(code)) for name, code in (errors or {}).items()}
 
     def list_consumer_group_offsets(self, requests: list[ConsumerGroupTopicPartitions], request_timeout: float) -> Any:  # noqa: ARG002
         self._begin = 4
         (request,) = requests
         found = [SimpleNamespace(topic="t", partition=0, offset=5, error=None)]
-        return {request.group_id: _done(SimpleNamespace(topic_partitions=found))}
+        answer = SimpleNamespace(topic_partitions=found)
+        return {request.group_id: _done(self._errors.get(request.group_id, answer))}
 
     def list_offsets(self, asked: dict[TopicPartition, OffsetSpec], request_timeout: float) -> Any:  # noqa: ARG002
         earliest = OffsetSpec.earliest()._value  # type: ignore[no-untyped-call]
         found, self._end = {}, self._end + 1
         for place, spec in asked.items():
-            found[place] = _done(SimpleNamespace(offset=self._begin if spec._value == earliest else self._end))
+            answer = SimpleNamespace(offset=self._begin if spec._value == earliest else self._end)
+            found[place] = _done(self._errors.get(place.topic, answer))
         return found
 
 
@@ -51,3 +58,24 @@ def test_what_was_deleted_before_a_group_has_committed_is_seen_with_its_commit(m
     assert GroupOffsets(_CONFIG).sample({"a": [("t", 0)]}) == SampledOffsets(
         begins={("t", 0): 4}, committed={"a": {("t", 0): 5}}, ends={("t", 0): 7}
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("topic u", KafkaError.LEADER_NOT_AVAILABLE),
+        ("group b", KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
+        ("group b", KafkaError.GROUP_AUTHORIZATION_FAILED),
+    ],
+)
+def test_a_topic_or_a_group_that_cannot_be_asked_is_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, name: str, code: int
+) -> None:
+    """The program ended, at each start, before it had fed any shape."""
+    monkeypatch.setattr(group_offsets, "AdminClient", lambda _: _Client({name.split()[1]: code}))
+    found = GroupOffsets(_CONFIG).sample({"a": [("t", 0)], "b": [("u", 0)]})
+    assert found.unanswered.keys() == {name}
+    assert found.unanswered[name].startswith(f"the offsets of {name} at kafka:9092 cannot be read: ")
+    assert found.begins.get(("t", 0)) == 4
+    assert (("u", 0) in found.begins) == (name != "topic u")
+    assert found.committed["b"] == ({} if name == "group b" else {("t", 0): 5})

@@ -164,6 +164,27 @@ def test_a_shape_that_begins_again_in_the_batch_of_its_records_does_not_get_thei
     assert caplog.text.count("its topic has rows of an earlier incarnation") == 2
 
 
+def test_a_topic_without_a_leader_counts_nothing_and_its_shape_is_not_set_aside(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its brokers know it, so it is not deleted, however long that takes; it is one line of the log."""
+    sink = Sink(monkeypatch)
+    table, entry = sink.entries(1)
+    first = replace(entry, definition=replace(entry.definition, snapshot=False))
+    sink.send(TOPICS.shapes, table.to_json(), first.to_json())
+    sink.send(TOPICS.shape_changes, change(1, 100, 0).to_json())
+    topic = f"topic {name(1)}"
+    sink.world.gone.add(topic)
+    sink.world.unanswered[f"topic {topic}"] = "no leader"
+    sink.world.run(6)
+    assert ("set aside" in caplog.text, len(sink.world.flushed)) == (False, 0)
+    assert caplog.messages == ["shapes wait for an answer reason=no leader"]
+    sink.world.gone.clear()
+    sink.world.unanswered.clear()
+    sink.world.run()
+    assert len(sink.world.flushed) == 1
+
+
 def test_the_snapshot_of_a_shape_that_begins_again_is_kept_until_its_entry_is_read(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
