@@ -145,6 +145,9 @@ class _Transactions:
     def commit(self) -> None:
         self._places = {}
 
+    def abort(self) -> None:
+        self._world.ends.update({topic: first for (topic, _), (first, _) in self._places.items()})
+
 
 class _Groups:
     def __init__(self, world: SinkWorld) -> None:

@@ -21,6 +21,7 @@ from typing import Final
 
 from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError, TopicLostError
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.events.topic_rules import TopicFacts
 from flushtracker.kafka.changes_reader import ChangesReader
@@ -43,12 +44,15 @@ from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
 
+_SMALLER: Final = "narrow the shape by where or columns, or define it with snapshot: false"
 _MOST_EVENTS: Final = 500
 _WAIT_S: Final = 0.1
 _REGISTRY_S: Final = 1.0
 _WAITING_S: Final = 30.0
 _TRANSACTION_MS: Final = 15 * 60_000
 """Kafka's default maximum: a snapshot is one transaction."""
+_SNAPSHOT_S: Final = 12 * 60
+"""After this its transaction is given up: the brokers would soon abort it, and refuse this producer from then on."""
 
 
 class SinkFeeder:
@@ -266,7 +270,7 @@ class SinkFeeder:
             self._producer.begin()
             try:
                 records = self._registry.records_of(feed.source, feed.shape_id)
-                for event in self._snapshots.events(found):
+                for event in _in_time(self._snapshots.events(found)):
                     made_ms = now_ms()
                     self._publish(feed, (records.of_snapshot(row, contained.lsn, made_ms) for row in event.rows))
             except (ConfigError, DecodeError) as error:
@@ -325,6 +329,14 @@ class SinkFeeder:
         """Read the held changes again."""
         if not feed.needs_snapshot and feed.problem is None:
             self._held.release((feed.source, feed.shape_id))
+
+
+def _in_time(events: Iterable[SnapshotEvent]) -> Iterator[SnapshotEvent]:
+    until = time.monotonic() + _SNAPSHOT_S
+    for event in events:
+        if time.monotonic() > until:
+            raise ConfigError(f"its snapshot takes more than {_SNAPSHOT_S / 60:.0f} minutes; {_SMALLER}")
+        yield event
 
 
 def _of(topic: str, found: Mapping[tuple[str, int], int]) -> dict[int, int]:

@@ -12,6 +12,7 @@ from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, Snap
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.sinks.job import feeder
 from flushtracker.sinks.job.feed_config import SinkTopic
 from flushtracker.sinks.job.feeder import SinkFeeder
 from flushtracker.sinks.job.shape_feed import ShapeFeed
@@ -185,6 +186,29 @@ def test_a_topic_without_a_leader_counts_nothing_and_its_shape_is_not_set_aside(
     assert len(sink.world.flushed) == 1
 
 
+def test_a_snapshot_that_takes_too_long_sets_its_shape_aside(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The brokers ended its transaction, and with that the program, for all shapes and at each start."""
+    monkeypatch.setattr(feeder, "_SNAPSHOT_S", 0)
+    sink = Sink(monkeypatch)
+    for number in (1, 3):
+        table, entry = sink.entries(number)
+        definition = replace(entry.definition, snapshot=number == 1)
+        sink.send(TOPICS.shapes, table.to_json(), replace(entry, definition=definition).to_json())
+        sink.send(TOPICS.shape_changes, change(number, 100, 0).to_json())
+    sink.snapshots(1)
+    sink.world.run(6)
+    (aside,) = [message for message in caplog.messages if "set aside" in message]
+    assert aside.endswith(
+        f"topic=topic {name(1)} reason=its snapshot takes more than 0 minutes; narrow the shape by where or columns, "
+        "or define it with snapshot: false"
+    )
+    assert sink.world.ends[f"topic {name(1)}"] == 0
+    flushed = [FlushNotification.from_json(value) for value in sink.world.flushed.values()]
+    assert [each.shape_id for each in flushed] == [name(3)]
+
+
 def test_the_snapshot_of_a_shape_that_begins_again_is_kept_until_its_entry_is_read(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -223,9 +247,9 @@ def test_entries_of_the_registry_cost_nothing_until_there_is_a_new_one(
     sink, looked = Sink(monkeypatch), list[str]()
     feed = SinkFeeder._feed
 
-    def counted(feeder: SinkFeeder, entry: ShapeEntry) -> ShapeFeed | None:
+    def counted(loop: SinkFeeder, entry: ShapeEntry) -> ShapeFeed | None:
         looked.append(entry.definition.id)
-        return feed(feeder, entry)
+        return feed(loop, entry)
 
     monkeypatch.setattr(SinkFeeder, "_feed", counted)
     for number in range(SHAPES // 100):
