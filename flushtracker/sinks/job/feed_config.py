@@ -45,17 +45,21 @@ def load_feed_config(path: Path) -> FeedConfig:
     topics = sink.mapping("topics")
     found = {shape_id: _topic(topics.mapping(shape_id)) for shape_id in topics}
     names = [topic.name for topic in found.values()]
+    kafka, state_topic = read_kafka(file), file.topic("sinks")
+    streams = {state_topic, *kafka.topics.by_role().values()}
     for shape_id, topic in found.items():
+        if topic.name in streams:
+            raise topics.mapping(shape_id).error("topic", f"is {topic.name}, which has a stream of flushtracker")
         if names.count(topic.name) > 1:
             raise topics.error(shape_id, f"has the topic {topic.name}, as another shape: each needs its own")
     database, source = sink.optional_text("database"), sink.optional_text("source")
     return FeedConfig(
-        kafka=read_kafka(file),
+        kafka=kafka,
         writer=sink.text("writer").value,
         name=sink.text("name").value,
         database="" if database is None else database.value,
         poll_ms=sink.duration_ms("poll"),
-        state_topic=file.topic("sinks"),
+        state_topic=state_topic,
         topics=found,
         source=None if source is None else source.value,
         status=file.status("sink"),

@@ -50,6 +50,8 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
         ({"topics": {"a": {**TOPIC, "partitions": 0}}}, "partitions"),
         ({"topics": {"a": {**TOPIC, "format": "avro"}}}, "format"),
         ({"topics": {"a": {**TOPIC, "schemas": 1}}}, "schemas"),
+        ({"topics": {"a": {**TOPIC, "topic": "app.sinks"}}}, "topic is app.sinks, which has a stream of flushtracker"),
+        ({"topics": {"a": {**TOPIC, "topic": "app.shape_changes"}}}, "topic is app.shape_changes, which has a stream"),
         ({"topics": {"a": TOPIC, "b": TOPIC}}, "has the topic app.public.orders, as another shape: each needs its own"),
     ],
 )
