@@ -97,12 +97,16 @@ class TransactionalProducer:
         """Queue a record; without a ``partition``, the key decides; raises ``BrokerError``."""
         self._topics.add(topic)
         sent: list[tuple[str, str | bytes | None]] = [*headers]
+        began_s = looked_s = time.monotonic()
         while True:
             try:
                 self._producer.produce(topic, value, key, partition, self._on_delivery, headers=sent)
                 break
             except BufferError:
                 self._producer.poll(_ROOM_S)
+                if time.monotonic() - looked_s >= _LOOK_S:
+                    looked_s = time.monotonic()
+                    self._check_waiting(began_s + self._timeout_s)
             except KafkaException as error:
                 self._note(kafka_error(error), topic)
                 self._fail(error)
@@ -115,12 +119,19 @@ class TransactionalProducer:
         """
         deadline = time.monotonic() + self._timeout_s
         while self._producer.flush(min(_LOOK_S, self._timeout_s)) and self._lost is None:
-            self._find_lost()
-            if self._lost is None and time.monotonic() > deadline:
-                raise BrokerError(f"Kafka at {self._servers} has not confirmed all records: {self._errors.last}")
+            self._check_waiting(deadline)
         if self._lost is not None:
             raise self._lost
         return dict(self._places)
+
+    def _check_waiting(self, deadline: float) -> None:
+        """Find why records wait, and raise that, or any ``BrokerError`` after the deadline."""
+        if self._lost is None:
+            self._find_lost()
+        if self._lost is not None:
+            raise self._lost
+        if time.monotonic() > deadline:
+            raise BrokerError(f"Kafka at {self._servers} has not confirmed all records: {self._errors.last}")
 
     def _find_lost(self) -> None:
         """Find a topic of the transaction that takes no records, which librdkafka does not say.

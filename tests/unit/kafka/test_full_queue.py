@@ -1,0 +1,61 @@
+"""Records that no broker takes fill the queue of a transaction: that ends with the reason."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from flushtracker.errors import BrokerError, TopicLostError
+from flushtracker.events.topic_rules import Topics
+from flushtracker.kafka import transactions
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.transactions import TransactionalProducer
+
+
+class _FullProducer:
+    def init_transactions(self, _timeout_s: float) -> None:
+        pass
+
+    def begin_transaction(self) -> None:
+        pass
+
+    def produce(self, *_: object, headers: object) -> None:  # noqa: ARG002
+        raise BufferError
+
+    def poll(self, _timeout_s: float) -> None:
+        pass
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self._seconds: Iterator[int] = count()
+
+    def monotonic(self) -> float:
+        return next(self._seconds)
+
+
+@pytest.fixture
+def producer(monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
+    monkeypatch.setattr(transactions, "Producer", lambda _: _FullProducer())
+    monkeypatch.setattr(transactions, "time", _Clock())
+    config = KafkaConfig("kafka:9092", Topics("fragments", "flushes", "shapes", "shape_changes"))
+    return TransactionalProducer(config, "id", timeout_ms=1000)
+
+
+@pytest.mark.parametrize(("code", "expected"), [(KafkaError.UNKNOWN_TOPIC_OR_PART, TopicLostError), (0, BrokerError)])
+def test_a_full_queue_is_an_error_in_time(
+    monkeypatch: pytest.MonkeyPatch, producer: TransactionalProducer, code: int, expected: type[BrokerError]
+) -> None:
+    """The records of a deleted topic stay in the queue: the program waited for ever."""
+
+    def found(self: Any) -> None:
+        if code:
+            self._note(KafkaError(code), "t")
+
+    monkeypatch.setattr(TransactionalProducer, "_find_lost", found)
+    producer.begin()
+    with pytest.raises(BrokerError) as error:
+        producer.publish("t", None, b"x")
+    assert type(error.value) is expected
