@@ -66,9 +66,10 @@ class SinkWorld:
         self.gone: set[str] = set()
         self.unanswered: dict[str, str] = {}
         self.flushed: dict[bytes, bytes] = {}
+        self.open_readers = 0
         self.now_s = 0.0
         for module in (stored_feeds, sink_registry, topic_snapshots):
-            monkeypatch.setattr(module, "TopicReader", lambda *_, **__: self)
+            monkeypatch.setattr(module, "TopicReader", lambda *_, **__: self.open_reader())
         monkeypatch.setattr(feeder, "TransactionalProducer", lambda *_, **__: _Transactions(self))
         monkeypatch.setattr(feeder, "GroupOffsets", lambda _: _Groups(self))
         monkeypatch.setattr(feeder, "ChangesReader", lambda _, __, positions: _Changes(self, positions))
@@ -118,8 +119,12 @@ class SinkWorld:
     def values(self, topic: str) -> list[bytes]:
         return self.kept[topic]
 
+    def open_reader(self) -> "SinkWorld":
+        self.open_readers += 1
+        return self
+
     def close(self) -> None:
-        pass
+        self.open_readers -= 1
 
 
 class _Transactions:

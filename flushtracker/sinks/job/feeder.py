@@ -17,6 +17,7 @@ feeder continues from what is stored, with the topic among the ``lost`` ones.
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import Final
 
 from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError, TopicLostError
@@ -87,6 +88,8 @@ class SinkFeeder:
         self._sources: dict[str, str] = {}
         """Whose shape is fed, by its id."""
         self._held = HeldEvents()
+        self._unwritten: dict[Shape, int] = {}
+        """The incarnations of shapes of ours that are held because they are not written yet."""
         self._changed: dict[Shape, ShapeFeed] = {}
         self._left: list[StoredFeed] = []
         """What is to be stored of feeds that have ended since the last commit: their topics may have its records."""
@@ -137,7 +140,7 @@ class SinkFeeder:
         found = self._feeds.get(shape)
         if found is not None and found.incarnation == definition.incarnation:
             return found
-        if found is not None:
+        if found is not None or self._unwritten.get(shape, definition.incarnation) != definition.incarnation:
             self._forget(shape)
         topic = config.topics.get(definition.id)
         reason = self._reason_to_ignore(entry, topic)
@@ -170,6 +173,7 @@ class SinkFeeder:
         if self._feeds.pop(shape, None) is not None:
             del self._sources[shape[1]]
         self._held.forget(shape)
+        self._unwritten.pop(shape, None)
         if (left := self._changed.pop(shape, None)) is not None:
             self._left.append(left.stored())
             self._stored.keep(self._left[-1])
@@ -204,6 +208,8 @@ class SinkFeeder:
         incarnation = entry.definition.incarnation if feed is None else feed.incarnation
         if shape in self._held or incarnation != event.incarnation or (feed is None and not self._may_be_fed(entry)):
             return
+        if feed is None:
+            self._unwritten[shape] = event.incarnation
         if feed is None or feed.problem is not None:
             self._held.hold(shape, partition, offset)
             return
@@ -270,9 +276,10 @@ class SinkFeeder:
             self._producer.begin()
             try:
                 records = self._registry.records_of(feed.source, feed.shape_id)
-                for event in _in_time(self._snapshots.events(found)):
-                    made_ms = now_ms()
-                    self._publish(feed, (records.of_snapshot(row, contained.lsn, made_ms) for row in event.rows))
+                with closing(self._snapshots.events(found)) as events:
+                    for event in _in_time(events):
+                        made_ms = now_ms()
+                        self._publish(feed, (records.of_snapshot(row, contained.lsn, made_ms) for row in event.rows))
             except (ConfigError, DecodeError) as error:
                 self._producer.abort()
                 self._set_aside(feed, error)

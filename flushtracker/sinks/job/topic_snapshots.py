@@ -1,6 +1,6 @@
 """``PublishedSnapshots``: finds complete snapshots in the stream ``snapshots``, and reads their rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -53,8 +53,8 @@ class PublishedSnapshots:
         """The last complete attempt of the shape's last incarnation."""
         return self._found.get((source, shape_id))
 
-    def events(self, found: FoundSnapshot) -> Iterator[SnapshotEvent]:
-        """Its events in order; raises ``BrokerError`` and ``DecodeError``."""
+    def events(self, found: FoundSnapshot) -> Generator[SnapshotEvent, None, None]:
+        """Its events in order; close it. Raises ``BrokerError`` and ``DecodeError``."""
         reader = SnapshotReader()
         with closing(TopicReader(self._config)) as topic:
             for value in topic.between(self._topic, found.partition, found.first, found.end):

@@ -165,6 +165,29 @@ def test_a_shape_that_begins_again_in_the_batch_of_its_records_does_not_get_thei
     assert caplog.text.count("its topic has rows of an earlier incarnation") == 2
 
 
+def test_a_shape_that_begins_again_because_it_could_not_be_written_is_not_read_from_before(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All shapes waited while the partition was read again, perhaps from days ago."""
+    caplog.set_level(logging.INFO)
+    sink = Sink(monkeypatch)
+    table, entry = sink.entries(1)
+    first = replace(entry, definition=replace(entry.definition, snapshot=False, replica="default"))
+    sink.send(TOPICS.shapes, table.to_json(), first.to_json())
+    sink.send(TOPICS.shape_changes, change(1, 100, 0).to_json())
+    sink.world.run()
+    assert "has replica: default" in caplog.text
+    read_again = list[int]()
+    monkeypatch.setattr(sink.world.feeder._changes, "rewind", lambda _, offset: read_again.append(offset))
+    second = replace(first.definition, replica="full", incarnation=2)
+    sink.send(TOPICS.shapes, replace(first, definition=second).to_json())
+    sink.send(TOPICS.shape_changes, replace(change(1, 200, 0), incarnation=2).to_json())
+    sink.world.run(6)
+    assert read_again == []
+    (flushed,) = (FlushNotification.from_json(value) for value in sink.world.flushed.values())
+    assert flushed.offset == LogOffset.last_of(200)
+
+
 def test_a_topic_without_a_leader_counts_nothing_and_its_shape_is_not_set_aside(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -205,6 +228,7 @@ def test_a_snapshot_that_takes_too_long_sets_its_shape_aside(
         "or define it with snapshot: false"
     )
     assert sink.world.ends[f"topic {name(1)}"] == 0
+    assert sink.world.open_readers == 0
     flushed = [FlushNotification.from_json(value) for value in sink.world.flushed.values()]
     assert [each.shape_id for each in flushed] == [name(3)]
 
