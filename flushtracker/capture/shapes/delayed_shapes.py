@@ -54,7 +54,7 @@ _UNNOTICED: Final = Unpublished(
 )
 _TAKEN_OUT: Final = Unpublished("it has just been taken out of the publication", None)
 _MOST_LISTED: Final = 10
-MOST_WAITING: Final = 20
+_MOST_WAITING: Final = 20
 """The status names this many tables with what they wait for; the others follow when these are done."""
 
 
@@ -114,8 +114,7 @@ class DelayedShapes:
         self.refused = RefusedShapes() if refused is None else refused
         self._delays: dict[str, _Delay] = {}
         self._waiting: tuple[WaitingShapes, ...] = ()
-        """By table and what it waits for; first what somebody has to do."""
-        """The delayed shapes by what they wait for; for any thread."""
+        """The delayed shapes by table and what they wait for; first what somebody has to do."""
 
     @property
     def definitions(self) -> tuple[ShapeDefinition, ...]:
@@ -186,8 +185,9 @@ class DelayedShapes:
 
     @property
     def waiting(self) -> tuple[WaitingShapes, ...]:
-        """Which shapes wait for what; one for all tables past ``MOST_WAITING``."""
-        first, others = self._waiting[:MOST_WAITING], self._waiting[MOST_WAITING:]
+        """The delayed shapes by what they wait for, with one for all tables past the first; for any thread."""
+        found = self._waiting
+        first, others = found[:_MOST_WAITING], found[_MOST_WAITING:]
         if not others:
             return first
         statements = sum(each.statement is not None for each in others)

@@ -39,7 +39,7 @@ def modules() -> list[Path]:
 
 @cache
 def definitions() -> list[tuple[type[ast.stmt], str, Path]]:
-    """Of all modules: the kind, name and path of each public class and function."""
+    """The kind, name and path of each public class and function of all modules."""
     return [
         (type(node), node.name, path)
         for path in modules()
