@@ -30,6 +30,8 @@ from tests.support.subset_client import SnapshotTracker, SubsetClient
 from tests.support.tail_servers import PublishedRows, publish, schema_of, with_tail
 
 _STEPS: Final = 15
+_KILL_EVERY: Final = 5
+"""After so many steps a server is killed and started again: each of the three at least once."""
 _SETTINGS: Final = MergeSettings(merge_files=4, files_per_run=3, least_file_bytes=1, sealed_bytes=20_000)
 _SOME: Final = replace(WHOLE, id="some", where="b IS NOT TRUE", replica="full")
 _CONDITIONS: Final = ("true", "b", "i4 > 1", "NOT b OR b IS NULL", "n < 2 AND i4 <> 3", "t IS NULL", "id < 6", "id > 8")
@@ -193,16 +195,22 @@ class _World:
         return set(shown({"where": f"({params['where']}) AND ({where})"}, rows))
 
 
+async def _started(stack: AsyncExitStack, world: _World, number: int) -> Server:
+    """A server that knows nothing yet. Two of three have a tail; the third looks only when a request makes it."""
+    made = serving(world.log, on_demand=frozenset([ORDERS]), live_s=(0.1, 0.1, 0.3)[number])
+    server = await stack.enter_async_context(made)
+    if number < 2:
+        with_tail(server)
+    server.served.answers.subsets.now = world.by
+    if number == 2:
+        await server.served.parts.poller.current(fresh=True)
+        server.served.parts.poller._poll_s = 1_000
+    return server
+
+
 async def _play(world: _World) -> None:
     async with AsyncExitStack() as stack:
-        made = [serving(world.log, on_demand=frozenset([ORDERS]), live_s=each) for each in (0.1, 0.1, 0.3)]
-        servers = [await stack.enter_async_context(each) for each in made]
-        for server in servers:
-            if server is not servers[2]:
-                with_tail(server)
-            server.served.answers.subsets.now = world.by
-        await servers[2].served.parts.poller.current(fresh=True)
-        servers[2].served.parts.poller._poll_s = 1_000
+        servers = [await _started(stack, world, number) for number in range(3)]
         await world.begin(servers[0])
         steps = 0
         # In some histories it takes longer until a client is checked for all rows that match, and each once.
@@ -214,6 +222,10 @@ async def _play(world: _World) -> None:
                     await world.use(client, servers)
             if world.rng.random() < 0.3:
                 world.clients[world.rng.randrange(5)] = world.client()
+            if steps % _KILL_EVERY == 0:
+                number = steps // _KILL_EVERY % 3
+                servers[number].served.close()
+                servers[number] = await _started(stack, world, number)
         world.write_all()
         # All that is written now is later than what any client has, or in the log.
         for client in world.clients:
@@ -249,7 +261,8 @@ def _run(log: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> _World:
 def test_what_a_client_merges_is_the_query_at_its_offset(log: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old and new clients, cold ones that ask for several subsets at once, cut transactions, truncates, folds, tails.
 
-    One server looks only when a request makes it. A client that has an offset gets nothing twice.
+    Each of three servers is killed, and knows nothing when it starts again. One looks only when a request makes it. A
+    client that has an offset gets nothing twice.
     """
     world = _run(log, seed, monkeypatch)
     assert world.checked["cold"] > 0
