@@ -112,8 +112,8 @@ class ServeApp:
             raise UnavailableError("too many connections", 5)
         is_post = method == "POST"
         request = ShapeRequest.of(given, await exchange.read_body(MOST_BODY) if is_post else None)
-        is_begun = isinstance(request.start, ClientOffset)
-        await (self._answers.turn(request, exchange.disconnected) if is_begun else self._turns.wait())
+        is_begun, gone = isinstance(request.start, ClientOffset), exchange.disconnected
+        await (self._answers.turn(request, gone) if is_begun else self._turns.wait(gone))
         if request.subset is not None:
             found = await until_disconnected(self._answers.subsets.answer(request), exchange.disconnected)
             await exchange.subset(headers | subset_headers(found, may_be_kept=not is_post), found.body)

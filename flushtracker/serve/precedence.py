@@ -69,11 +69,11 @@ class Precedence:
             self._is_free.set()
             self._turns.open()
 
-    async def turn(self) -> None:
+    async def turn(self, disconnected: "asyncio.Future[None] | None" = None) -> None:
         """Wait until the clients of shapes have their turns and reads, and then for those who wait here, too; a few go
-        on at once.
+        on at once. Raises as ``Turns.wait``.
         """
-        await self._turns.wait()
+        await self._turns.wait(disconnected)
 
     async def others_answered(self) -> None:
         """Wait until the clients of shapes are answered, also those that a round has just woken; before a read."""

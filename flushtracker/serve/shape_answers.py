@@ -91,13 +91,13 @@ class ShapeAnswers:
         """Wait for the turn of a client that continues; those of definitions on demand come after the others.
 
         Raises:
-            DisconnectedError: such a client has closed the connection.
+            DisconnectedError: the client has closed the connection.
         """
         if self._looks.is_on_demand(request.shape):
-            await until_disconnected(self._parts.precedence.turn(), disconnected)
+            await self._parts.precedence.turn(disconnected)
             return
         with self._parts.precedence.answering():
-            await self._poller.rounds.turns.wait()
+            await self._poller.rounds.turns.wait(disconnected)
 
     async def answer(self, request: ShapeRequest, disconnected: "asyncio.Future[None]") -> Answer:
         """The answer to a request, whose client is ``disconnected`` when that is done.
@@ -180,7 +180,7 @@ class ShapeAnswers:
                 raise DisconnectedError
             if follower.seen.selection is not None:
                 # Those that began at the same time also end so.
-                await until_disconnected(self._parts.precedence.turn(), disconnected)
+                await self._parts.precedence.turn(disconnected)
             is_late = self._now_s() >= end_s or self._poller.is_closed
 
     def _changed(self, follower: Follower) -> Waiter:

@@ -17,6 +17,8 @@ import asyncio
 from collections import deque
 from typing import Final
 
+from flushtracker.serve.disconnect import DisconnectedError
+
 AT_ONCE: Final = 10
 """Requests in one turn."""
 
@@ -29,16 +31,34 @@ class Turns:
         self._queue: deque[asyncio.Future[None]] = deque()
         self._is_scheduled, self._is_open = False, True
 
-    async def wait(self) -> None:
-        """Wait for the turn of a request; not at all if few have come in this one."""
+    async def wait(self, disconnected: "asyncio.Future[None] | None" = None) -> None:
+        """Wait for the turn of a request; not at all if few have come in this one.
+
+        Raises:
+            DisconnectedError: its client was ``disconnected`` meanwhile. That costs the others no turn.
+        """
         self._schedule()
         if self._left:
             # No request waits, because one that does leaves nothing of a turn.
             self._left -= 1
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
         self._queue.append(turn)
-        await turn
+        gone: asyncio.Future[None] = loop.create_future() if disconnected is None else disconnected
+
+        def leave(_: "asyncio.Future[None]") -> None:
+            if not turn.done():
+                turn.set_result(None)
+
+        # No task, nor `asyncio.wait`: a request goes on in the turn of the loop that lets it through (`mark`).
+        gone.add_done_callback(leave)
+        try:
+            await turn
+        finally:
+            gone.remove_done_callback(leave)
+        if gone.done():
+            raise DisconnectedError
 
     def close(self) -> None:
         """Let nobody through until :meth:`open`, whoever waits already."""

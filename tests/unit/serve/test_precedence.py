@@ -183,6 +183,31 @@ async def test_clients_on_demand_that_leave_do_not_wait_on(
             assert all(turn.done() for turn in found._turns._queue)
 
 
+@pytest.mark.parametrize("begins", [False, True], ids=["continue", "begin"])
+async def test_clients_of_a_shape_that_leave_wait_for_no_turn(log: str, *, begins: bool) -> None:
+    """However long the others take, and nobody stands back for them any longer."""
+    begin(log, WHOLE)
+    async with serving(log) as server:
+        client, gone = Client({"shape": "orders"}), asyncio.Event()
+        query = client.query(live=False)
+        await client.sync(server)
+        app, rounds = server.served.app, server.served.parts.poller.rounds
+        turns = app._turns if begins else rounds.turns
+        turns.close()
+        query = query if begins else client.query(live=False)
+        asking = [asyncio.create_task(server.get(query, gone=gone)) for _ in range(20)]
+        while len(turns._queue) < len(asking):
+            await asyncio.sleep(0)
+        gone.set()
+        left, _ = await asyncio.wait(asking, timeout=10)
+        assert len(left) == len(asking)
+        # A round may have begun, and waits with a marker of its own.
+        assert sum(not turn.done() for turn in turns._queue) <= 1
+        assert server.served.parts.precedence._answers == 0
+        turns.open()
+        assert (await server.get(query)).status == 200
+
+
 async def test_a_definition_is_on_demand_unless_it_was_a_shape_s_when_last_looked_up() -> None:
     """Also while it is unknown, as after a restart, or refused for lack of room; a shape's own clients stay first."""
     whole, paid, late = (RequestedDefinition("orders", where, None, "default") for where in (None, "b", "i4 = 1"))
