@@ -13,7 +13,7 @@ from flushtracker.status.finding import BATCH_MS, RECORDS_BEHIND, WRONG, Finding
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.shapes_remedy import shapes_command
-from flushtracker.status.sink_status import SinkStatus
+from flushtracker.status.sink_status import SinkShape, SinkStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
 
@@ -139,24 +139,34 @@ def _serving(status: ServeStatus) -> Iterator[Finding]:
 
 
 def _feeding(status: SinkStatus, config_arguments: Sequence[str]) -> Iterator[Finding]:
+    held = 0
     for shape in status.shapes:
-        if shape.problem is not None:
-            text = f"shape {shape.shape_id} is set aside, and holds the slot: {shape.problem}"
-            remedy = "remove the cause, and start the feeder of Kafka sinks again; or change the shape's definition"
+        found = list(_feeding_shape(status, shape, config_arguments))
+        yield from found
+        held += bool(found)
+    if held and held == len(status.shapes) < status.shape_count:
+        text = f"the {status.shape_count - held:,} other shapes of the feeder of Kafka sinks may be held, too"
+        yield Finding("others", "sink_waits", text, "they are listed once these are not held any more; see its log")
+
+
+def _feeding_shape(status: SinkStatus, shape: SinkShape, config_arguments: Sequence[str]) -> Iterator[Finding]:
+    if shape.problem is not None:
+        text = f"shape {shape.shape_id} is set aside, and holds the slot: {shape.problem}"
+        remedy = "remove the cause, and start the feeder of Kafka sinks again; or change the shape's definition"
+        yield Finding("others", "sink_lost", text, remedy, is_failure=True, exit_code=WRONG)
+    for each in shape.groups:
+        held_ms = _age_ms(each.holds_since_ms, status.at_ms)
+        if each.lost_partitions:
+            text = f"records of topic {shape.topic} were deleted before the group {each.group} had read them, so "
+            text += f"shape {shape.shape_id} is never flushed past them"
+            command = shapes_command("resync", config_arguments, [shape.shape_id])
+            remedy = f"give the shape another topic in sink.topics, and begin it again: {command}"
             yield Finding("others", "sink_lost", text, remedy, is_failure=True, exit_code=WRONG)
-        for each in shape.groups:
-            held_ms = _age_ms(each.holds_since_ms, status.at_ms)
-            if each.lost_partitions:
-                text = f"records of topic {shape.topic} were deleted before the group {each.group} had read them, so "
-                text += f"shape {shape.shape_id} is never flushed past them"
-                command = shapes_command("resync", config_arguments, [shape.shape_id])
-                remedy = f"give the shape another topic in sink.topics, and begin it again: {command}"
-                yield Finding("others", "sink_lost", text, remedy, is_failure=True, exit_code=WRONG)
-            elif held_ms > _HOLDS_MS:
-                text = f"shape {shape.shape_id} waits for the consumer group {each.group}, which has not committed for "
-                text += f"{seconds_text(held_ms / 1000)} and has {each.unread:,} records of topic {shape.topic} to read"
-                remedy = "start the sink that reads as that group, or see its log; or take the group out of sink.topics"
-                yield Finding("others", "sink_waits", text, remedy)
+        elif held_ms > _HOLDS_MS:
+            text = f"shape {shape.shape_id} waits for the consumer group {each.group}, which has not committed for "
+            text += f"{seconds_text(held_ms / 1000)} and has {each.unread:,} records of topic {shape.topic} to read"
+            remedy = "start the sink that reads as that group, or see its log; or take the group out of sink.topics"
+            yield Finding("others", "sink_waits", text, remedy)
 
 
 def _stuck(kind: Kind, text: str, remedy: str) -> Finding:

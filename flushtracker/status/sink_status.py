@@ -1,8 +1,10 @@
 """``SinkStatus``: what `flushtracker sink` reports: the groups of each shape, and which of them holds it."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from flushtracker.status.document import Document, Lsn, Natural, StatusObject, about, age, counter, gauge
+
+MOST_LISTED: Final = 20
 
 
 class SinkGroup(StatusObject, frozen=True):
@@ -51,7 +53,16 @@ class SinkStatus(Document, frozen=True, tag="sink"):
     ] = None
     transactions: Annotated[Natural, counter("sink_transactions", "transactions of records that were committed")] = 0
     transaction_at_ms: Annotated[Natural | None, about("when the last one was; `null` before the first")] = None
-    shapes: Annotated[tuple[SinkShape, ...], about("the shapes that are written")] = ()
+    shape_count: Annotated[Natural, gauge("sink_shapes", "shapes that are written")] = 0
+    shapes: Annotated[
+        tuple[SinkShape, ...],
+        about(
+            "at most twenty of them, with the metrics of their groups: first those that are set aside, then those of "
+            "which a group has lost records, then those that a group has held for longest, then those that wait for "
+            "their snapshots",
+            most=MOST_LISTED,
+        ),
+    ] = ()
 
     @property
     def not_ready_because(self) -> str | None:

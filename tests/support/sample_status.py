@@ -150,7 +150,7 @@ def feeding(now_ms: int, *, held_ms: int | None = None, lost: int = 0, problem: 
     since_ms = None if held_ms is None else now_ms - held_ms
     groups = SinkGroup("search"), SinkGroup("store", 0 if held_ms is None else 1_200, since_ms, lost)
     shape = SinkShape("orders", "app.public.orders", problem=problem, flushed_lsn=_LAST_SEEN, groups=groups)
-    return SinkStatus(now_ms, now_ms - 7_200_000, SOURCE, now_ms - 400, 17, now_ms - 900, (shape,))
+    return SinkStatus(now_ms, now_ms - 7_200_000, SOURCE, now_ms - 400, 17, now_ms - 900, 1, (shape,))
 
 
 def _job(now_ms: int, source: SourceStatus) -> JobStatus:

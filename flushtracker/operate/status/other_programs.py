@@ -153,7 +153,7 @@ def _serving(status: ServeStatus) -> Iterator[str]:
 
 
 def _feeding(status: SinkStatus) -> Iterator[str]:
-    yield f"sink: {len(status.shapes):,} shapes"
+    yield f"sink: {status.shape_count:,} shapes"
     for shape in status.shapes:
         if shape.problem is not None:
             yield f"{shape.shape_id} is set aside"

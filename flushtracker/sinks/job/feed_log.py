@@ -1,7 +1,7 @@
 """``FeedLog``: which groups hold shapes, and which records no group will ever read."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Final
@@ -11,7 +11,7 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.sinks.group_progress import RecordLoss
 from flushtracker.sinks.job.shape_feed import ShapeFeed
-from flushtracker.status.sink_status import SinkStatus
+from flushtracker.status.sink_status import SinkShape
 
 logger = logging.getLogger(__name__)
 
@@ -71,16 +71,16 @@ class FeedLog:
             logger.warning("shapes wait for an answer reason=%s", reasons[subject])
         self._unanswered = reasons
 
-    def waiting(self, status: SinkStatus) -> None:
+    def waiting(self, shapes: Collection[SinkShape], at_ms: int) -> None:
         """Log what shapes wait for: with a group that has only begun to read, a shape does not wait yet."""
-        without = [shape.shape_id for shape in status.shapes if shape.waits_for_snapshot]
+        without = [shape.shape_id for shape in shapes if shape.waits_for_snapshot]
         if without:
             logger.warning("shapes wait for their snapshots shape_ids=%s", listed(without, _MOST_LISTED))
         found = [
             (group.holds_since_ms, shape, group)
-            for shape in status.shapes
+            for shape in shapes
             for group in shape.groups
-            if group.holds_since_ms is not None and status.at_ms - group.holds_since_ms >= _HOLDS_MS
+            if group.holds_since_ms is not None and at_ms - group.holds_since_ms >= _HOLDS_MS
         ]
         longest = nsmallest(_MOST_LISTED, found, key=itemgetter(0))
         for _, shape, group in longest:

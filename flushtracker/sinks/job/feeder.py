@@ -115,7 +115,7 @@ class SinkFeeder:
                 self._live.looked(self._feeds.values())
                 due_look = now + self._config.poll_ms / 1000
             if now >= due_log:
-                self._log.waiting(self._live.read())
+                self._log.waiting(self._live.shapes, now_ms())
                 due_log = now + _WAITING_S
             self._feed_batch(self._changes.records(_MOST_EVENTS, _WAIT_S))
 

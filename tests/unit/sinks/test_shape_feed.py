@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from flushtracker.errors import BrokerError, DecodeError, TopicLostError
 from flushtracker.events.stream_events import ShapeChangesEvent
@@ -19,9 +20,10 @@ from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.sinks.debezium_records import DebeziumRecords, SinkRecord
 from flushtracker.sinks.group_progress import Span, TopicLook
 from flushtracker.sinks.job.feed_log import FeedLog
+from flushtracker.sinks.job.live_sink_status import LiveSinkStatus
 from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.sinks.stored_feed import POSITIONS_START, StoredFeed, StoredPositions, read_feed, read_positions
-from flushtracker.status.sink_status import SinkGroup, SinkShape, SinkStatus
+from flushtracker.status.sink_status import MOST_LISTED, SinkGroup, SinkShape
 from flushtracker.wal.changes import Commit, LogItem, Operation
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
@@ -118,7 +120,7 @@ def test_what_thousands_of_shapes_wait_for_is_a_few_lines_of_the_log(caplog: pyt
         SinkShape(f"s{n}", f"t{n}", waits_for_snapshot=True, groups=(SinkGroup("g", 7, at_ms - n), SinkGroup("h")))
         for n in range(20_000)
     )
-    FeedLog().waiting(SinkStatus(at_ms, at_ms, shapes=shapes))
+    FeedLog().waiting(shapes, at_ms)
     assert (
         caplog.messages[0]
         == "shapes wait for their snapshots shape_ids=" + ", ".join(f"s{n}" for n in range(10)) + " and 19990 more"
@@ -127,10 +129,20 @@ def test_what_thousands_of_shapes_wait_for_is_a_few_lines_of_the_log(caplog: pyt
     assert caplog.messages[-1] == "more shapes wait for groups count=9990"
     assert len(caplog.messages) == 12
     caplog.clear()
-    FeedLog().waiting(
-        SinkStatus(at_ms, at_ms, shapes=(SinkShape("s", "t", groups=(SinkGroup("g", 7, at_ms - 9_999),)),))
-    )
+    FeedLog().waiting([SinkShape("s", "t", groups=(SinkGroup("g", 7, at_ms - 9_999),))], at_ms)
     assert caplog.messages == []
+
+
+def test_the_status_lists_those_shapes_first_that_somebody_must_see() -> None:
+    """Its size, and the time to make it, are the same for thousands of shapes, whatever their errors say."""
+    feeds = [feed(structs.replace(NEW, shape_id=f"s{n:02}"), waits_for_snapshot=n > 30) for n in range(40)]
+    feeds[35].problem, live = DecodeError("x" * 1_000_000), LiveSinkStatus()
+    live.looked(feeds)
+    found = live.read()
+    expected = ["s35", *(f"s{n}" for n in range(31, 40) if n != 35), *(f"s{n:02}" for n in range(MOST_LISTED - 9))]
+    assert [each.shape_id for each in found.shapes] == expected
+    assert found.shape_count == len(live.shapes) == 40
+    assert len(json.dumps(found.to_json())) < 10_000
 
 
 def test_nothing_is_taken_of_an_event_with_a_record_that_is_too_large() -> None:

@@ -265,6 +265,14 @@ def test_a_shape_that_a_sink_has_set_aside_is_wrong() -> None:
     assert "orders is set aside" in "".join(lines(found))
 
 
+def test_a_sink_that_lists_only_held_shapes_says_that_there_are_others() -> None:
+    held, works = feeding(NOW_MS, held_ms=40_000), feeding(NOW_MS)
+    text = "the 3 other shapes of the feeder of Kafka sinks may be held, too"
+    assert texts(structs.replace(held, shape_count=4))["sink_waits"] == text
+    assert text not in texts(structs.replace(works, shape_count=4)).values()
+    assert text not in texts(structs.replace(held, shapes=held.shapes + works.shapes, shape_count=5)).values()
+
+
 TOGETHER: Final = source(
     pending_shapes=2,
     waiting_since_ms=NOW_MS - 156_000,
