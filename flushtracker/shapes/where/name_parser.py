@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final, NoReturn
 
+from flushtracker.shapes.builtin_types import NAMES
 from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.tokens import QUERY_FORM, Token, malformed, refused, tokenize, unexpected
 from flushtracker.shapes.where.tree import EnumName
@@ -71,10 +72,7 @@ TYPES: Final = {
     "varchar": sql_values.VARCHAR,
 }
 
-CATALOG_TYPES: Final = frozenset(
-    ["bool", "date", "float4", "float8", "int2", "int4", "int8", "interval", "numeric", "text", "time", "timestamp",
-     "timestamptz", "uuid", "varchar"]
-)  # fmt: skip
+CATALOG_TYPES: Final = frozenset(name for name, oid in TYPES.items() if NAMES[oid] == name)
 """The type names that the catalog has, which may be quoted; "integer", for example, is not among them."""
 
 

@@ -35,7 +35,21 @@ def required_ranges(condition: Node, relation: Relation) -> RequiredRanges:
 
     Raises ``ValueError`` if a literal is not of the type that it is compared in.
     """
-    return _required(condition, relation)
+    if isinstance(condition, Comparison):
+        # Most shapes have equalities alone, and there may be a million of them.
+        return {} if condition.operator == "=" else _compared(condition, relation)
+    match condition:
+        case Like(ColumnRef(name), pattern) if pattern is not None and pattern.prefix:
+            return (
+                {name: prefix_range(pattern.prefix)}
+                if type_of_column(relation, name).family in _PREFIX_FAMILIES
+                else {}
+            )
+        case Junction("AND", parts):
+            return _all([required_ranges(part, relation) for part in parts])
+        case Junction("OR", parts):
+            return _any([required_ranges(part, relation) for part in parts])
+    return {}
 
 
 def range_parser(relation: Relation, column: str) -> Callable[[str], Value]:
@@ -45,24 +59,6 @@ def range_parser(relation: Relation, column: str) -> Callable[[str], Value]:
     """
     sql_type = type_of_column(relation, column)
     return str if sql_type.family in _PREFIX_FAMILIES else sql_type.parse
-
-
-def _required(node: Node, relation: Relation) -> RequiredRanges:
-    if isinstance(node, Comparison):
-        # Most shapes have equalities alone, and there may be a million of them.
-        return {} if node.operator == "=" else _compared(node, relation)
-    match node:
-        case Like(ColumnRef(name), pattern) if pattern is not None and pattern.prefix:
-            return (
-                {name: prefix_range(pattern.prefix)}
-                if type_of_column(relation, name).family in _PREFIX_FAMILIES
-                else {}
-            )
-        case Junction("AND", parts):
-            return _all([_required(part, relation) for part in parts])
-        case Junction("OR", parts):
-            return _any([_required(part, relation) for part in parts])
-    return {}
 
 
 def _compared(node: Comparison, relation: Relation) -> RequiredRanges:

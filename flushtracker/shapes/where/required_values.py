@@ -25,19 +25,7 @@ def required_values(condition: Node, relation: Relation) -> RequiredValues:
 
     Raises ``ValueError`` if a literal is not of the type that it is compared in.
     """
-    return _required(condition, relation)
-
-
-def value_parser(relation: Relation, column: str) -> Callable[[str], Value]:
-    """A parser from the column's text to a value as in :func:`required_values`.
-
-    The parser raises ``ValueError`` for text that is not of the column's type. ``column`` must have required values.
-    """
-    return type_of_column(relation, column).parse
-
-
-def _required(node: Node, relation: Relation) -> RequiredValues:
-    match node:
+    match condition:
         case Comparison("=", ColumnRef(name), Constant() as constant) | Comparison(
             "=", Constant() as constant, ColumnRef(name)
         ):
@@ -47,10 +35,18 @@ def _required(node: Node, relation: Relation) -> RequiredValues:
         case AnyOf(ColumnRef(name), Constant() as array):
             return _item_of(name, type_of_column(relation, name), array)
         case Junction("AND", parts):
-            return _all([_required(part, relation) for part in parts])
+            return _all([required_values(part, relation) for part in parts])
         case Junction("OR", parts):
-            return _any([_required(part, relation) for part in parts])
+            return _any([required_values(part, relation) for part in parts])
     return {}
+
+
+def value_parser(relation: Relation, column: str) -> Callable[[str], Value]:
+    """A parser from the column's text to a value as in :func:`required_values`.
+
+    The parser raises ``ValueError`` for text that is not of the column's type. ``column`` must have required values.
+    """
+    return type_of_column(relation, column).parse
 
 
 def _one_of(name: str, column_type: SqlType, constants: Sequence[Constant]) -> RequiredValues:
