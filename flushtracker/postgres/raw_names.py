@@ -1,7 +1,7 @@
 """Names as the server stores them: it refuses a query for a name that it cannot convert to UTF-8."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection, is_untranslatable, rows, server_encoding
@@ -9,6 +9,8 @@ from flushtracker.wal.text_codecs import CODECS, UTF8
 
 RAW: Final = "convert_to({}::text, getdatabaseencoding())"
 """An expression for the bytes of a name."""
+
+_T = TypeVar("_T")
 
 
 def raw_name(connection: Connection, name: bytes) -> str | None:
@@ -21,14 +23,19 @@ def raw_name(connection: Connection, name: bytes) -> str | None:
         return None
 
 
-def readable_rows(connection: Connection, statement: str, oids: Sequence[int]) -> list[tuple[Any, ...]]:
-    """The rows of a statement that takes OIDs, without those with a text that the server cannot convert to UTF-8."""
+def readable(read: Callable[[Sequence[int]], Iterable[_T]], oids: Sequence[int]) -> list[_T]:
+    """What ``read`` finds for tables, by OID, without those with a text that the server cannot convert to UTF-8."""
     try:
-        return rows(connection, statement, (list(oids),)) if oids else []
+        return list(read(oids)) if oids else []
     except PostgresError as error:
         if not is_untranslatable(error):
             raise
     if len(oids) == 1:
         return []
     middle = len(oids) // 2
-    return [row for part in (oids[:middle], oids[middle:]) for row in readable_rows(connection, statement, part)]
+    return [each for part in (oids[:middle], oids[middle:]) for each in readable(read, part)]
+
+
+def readable_rows(connection: Connection, statement: str, oids: Sequence[int]) -> list[tuple[Any, ...]]:
+    """The rows of a statement that takes OIDs; see :func:`readable`."""
+    return readable(lambda some: rows(connection, statement, (list(some),)), oids)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
-from flushtracker.errors import FlushtrackerError, PostgresError
+from flushtracker.errors import FlushtrackerError
 from flushtracker.operate.shapes.catalog_check import judge_shapes
-from flushtracker.postgres.connection import Connection, is_untranslatable
+from flushtracker.postgres.connection import Connection
 from flushtracker.postgres.identity_remedies import Remedy
 from flushtracker.postgres.key_remedies import ADDED_COLUMN, key_remedies
+from flushtracker.postgres.raw_names import readable
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.postgres.table_survey import SurveyedTable, survey_tables
 from flushtracker.shapes.catalog_types import reference_type
@@ -58,7 +59,8 @@ def read_candidates(connection: Connection, publication: str | None) -> list[Can
         PostgresUnavailableError: the connection is lost, or a query takes too long.
     """
     tables = survey_tables(connection)
-    bindings = _readable(connection, publication, [each.oid for each in tables if each.no_table is None])
+    oids = [each.oid for each in tables if each.no_table is None]
+    bindings = dict(readable(lambda some: read_bindings(connection, publication, some).items(), oids))
     ids = shape_ids([each.table for each in tables])
     begun = {each.table.oid: each for each in (_begun(table, bindings.get(table.oid), ids) for table in tables)}
     judged = [begun[oid].definition for oid in bindings]
@@ -136,17 +138,3 @@ def _remedy(
     if identity is not None:
         return (*logged, *identity.statements), ", or ".join(identity.otherwise)
     return tuple(logged), ""
-
-
-def _readable(connection: Connection, publication: str | None, oids: Sequence[int]) -> dict[int, TableBinding]:
-    """The tables with these OIDs whose names the server can convert to UTF-8."""
-    try:
-        return read_bindings(connection, publication, oids)
-    except PostgresError as error:
-        if not is_untranslatable(error):
-            raise
-    if len(oids) == 1:
-        return {}
-    middle = len(oids) // 2
-    parts = (_readable(connection, publication, part) for part in (oids[:middle], oids[middle:]))
-    return {oid: binding for part in parts for oid, binding in part.items()}
