@@ -166,7 +166,7 @@ class Collector:
         elif isinstance(message, CommitMessage):
             return self._commit(message)
         elif isinstance(message, TruncateMessage):
-            self._require_whole(*filter(self.subscriptions.router.has_shapes_on, message.relation_ids))
+            self._require_whole(*filter(self.subscriptions.router.tables.has_shapes_on, message.relation_ids))
         return self._converter.handle(message)
 
     def _commit(self, message: CommitMessage) -> tuple[TransactionFragment, ...]:
@@ -209,7 +209,7 @@ class Collector:
 
     def _is_unwanted(self, relation_id: int) -> bool:
         """Whether no shape is on the table; the converter refuses a relation that was not described."""
-        return relation_id in self._described and not self.subscriptions.router.has_shapes_on(relation_id)
+        return relation_id in self._described and not self.subscriptions.router.tables.has_shapes_on(relation_id)
 
     def _require_whole(self, *relation_ids: int) -> None:
         """Have the server describe tables again that have got a shape since their descriptions were trimmed."""
@@ -221,7 +221,7 @@ class Collector:
         described.
         """
         if relation_id in self._described:
-            self._converter.read_only(relation_id, self.subscriptions.router.columns_read(relation_id))
+            self._converter.read_only(relation_id, self.subscriptions.router.tables.columns_read(relation_id))
             self._narrowed.add(relation_id)
 
     def _open_transaction(self, transaction: TransactionIdentity) -> None:
@@ -238,7 +238,7 @@ class Collector:
         if self._open is None:
             raise DecodeError("a relation arrived before any transaction; connect again")
         self.subscriptions.tables.handle_relation(relation, self._open)
-        for oid in self._described.trim(self.subscriptions.router.has_shapes_on):
+        for oid in self._described.trim(self.subscriptions.router.tables.has_shapes_on):
             self._converter.trim(oid)
             self._narrowed.discard(oid)
         self._described.add(relation.relation_id, len(relation.columns))

@@ -21,7 +21,7 @@ The cost of a change is a lookup by table, a lookup by the row's values, and a t
 (:mod:`~flushtracker.shapes.shape_index`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, first_of
@@ -87,8 +87,9 @@ class EventRouter:
     _index_type = ShapeIndex
 
     def __init__(self, definitions: Iterable[ShapeDefinition] = (), *, by_oid: bool = False) -> None:
-        self._tables = RoutedTables(self._index_type, by_oid=by_oid)
-        self.partitions = self._tables.partitions
+        self.tables = RoutedTables(self._index_type, by_oid=by_oid)
+        """The caller sets their bindings, and drops their partitions; only this router adds and removes shapes."""
+        self.partitions = self.tables.partitions
         self._registered: dict[str, _Registered] = {}
         self._open: RoutedTransaction | None = None
         self._routed_up_to: LogOffset | None = None
@@ -104,28 +105,8 @@ class EventRouter:
         """The number of routed shapes; may be read from any thread."""
         return len(self._registered)
 
-    def has_shapes_on(self, table: TableKey) -> bool:
-        """Whether a change of ``table`` may affect any shape."""
-        return self._tables.has_shapes_on(table)
-
-    def columns_read(self, table: TableKey) -> frozenset[str] | None:
-        """The columns of ``table`` that shapes read, except those of its own key; ``None`` for all.
-
-        No other values are needed. A shape that is added later gets nothing of the open transaction. So a row needs the
-        columns that were read when its transaction began, or when its relation was described in it.
-        """
-        return self._tables.columns_read(table)
-
     def part(self, shape_id: str, table: TableKey) -> Shape:
         return self._registered[shape_id].parts[table]
-
-    def bind(self, table: TableBinding) -> None:
-        """Set a table's current binding: for its user types, and for the schema of its shapes' changes."""
-        self._tables.bind(table)
-
-    def keep_bound(self, oids: Set[int]) -> None:
-        """Forget the bindings of all tables but these, which have shapes."""
-        self._tables.keep_bound(oids)
 
     def add_shape(self, definition: ShapeDefinition, starts_after: int = -1, table_oid: int | None = None) -> None:
         """Add a shape, starting with the first transaction above everything routed so far.
@@ -144,10 +125,10 @@ class EventRouter:
         if self._routed_up_to is not None:
             starts_after = max(starts_after, self._routed_up_to.tx_offset)
         oids = {each.table: each.table_oid for each in definition.inner_tables} | {definition.table: table_oid}
-        parts = {self._tables.key_of(part, oids.get(part.table)): Shape(part) for part in parts_of(definition)}
+        parts = {self.tables.key_of(part, oids.get(part.table)): Shape(part) for part in parts_of(definition)}
         self._registered[shape_id] = _Registered(definition, next(iter(parts)), parts)
         for table, part in parts.items():
-            self._tables.add(table, part, starts_after)
+            self.tables.add(table, part, starts_after)
 
     def remove_shape(self, shape_id: str) -> LogOffset | None:
         """Stop routing to the shape, and return the offset for its ``removed`` event.
@@ -163,7 +144,7 @@ class EventRouter:
         if registered is None:
             raise ShapeError(f"shape {shape_id!r} cannot be removed: it is not routed")
         for table in registered.parts:
-            self._tables.remove(table, shape_id)
+            self.tables.remove(table, shape_id)
         if self._open is not None and shape_id in self._open.shapes:
             self._open.removed[shape_id] = registered.definition.writer
         return self._routed_up_to
@@ -204,7 +185,7 @@ class EventRouter:
         if transaction is None:
             self._advance(fragment.last_log_offset)
             return RoutedFragments(fragment, ())
-        collected = collect_items(self._tables, transaction, fragment, most_bytes)
+        collected = collect_items(self.tables, transaction, fragment, most_bytes)
         own_parts, truncations, failures = collected.parts, collected.truncations, collected.failures
         rest = None
         if collected.count < len(fragment.changes):
@@ -261,15 +242,11 @@ class EventRouter:
         registered = self._registered.get(shape_id)
         if registered is None:
             return None
-        binding = self._tables.binding_of(registered.table)
+        binding = self.tables.binding_of(registered.table)
         if registered.binding is not binding:
             registered.binding = binding
             registered.schema = None if binding is None else shape_schema(registered.definition, binding)
         return registered.schema
-
-    def drop_partition(self, table: int, partition: int) -> None:
-        """Stop routing changes of a partition as the table's."""
-        self._tables.drop_partition(table, partition)
 
     def _refuse_partial_truncations(
         self, truncations: Mapping[str, Truncation], failures: dict[str, FlushtrackerError]
@@ -283,7 +260,7 @@ class EventRouter:
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` if an index or the open transaction disagrees with the shapes; for tests."""
-        routed = self._tables.check_invariants()
+        routed = self.tables.check_invariants()
         expected = {(table, shape_id) for shape_id, found in self._registered.items() for table in found.parts}
         if routed != expected:
             raise AssertionError(f"the tables have the shapes {routed}, expected {expected}")

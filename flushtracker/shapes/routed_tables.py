@@ -101,7 +101,11 @@ class RoutedTables:
         return table in self._tables or any(each in self._tables for each in self.partitions.tables_of(table))
 
     def columns_read(self, table: TableKey) -> frozenset[str] | None:
-        """The columns of ``table`` that shapes read, except those of its own key; ``None`` for all."""
+        """The columns of ``table`` that shapes read, except those of its own key; ``None`` for all.
+
+        No other values are needed. A shape that is added later gets nothing of the open transaction. So a row needs the
+        columns that were read when its transaction began, or when its relation was described in it.
+        """
         found = frozenset[str]()
         for _, shapes in self._concerned(table):
             if shapes.columns_read is None:

@@ -30,7 +30,7 @@ from flushtracker.shapes.relation_faults import (
     identity_columns,
     identity_lacks,
 )
-from flushtracker.shapes.table_binding import Filter
+from flushtracker.shapes.table_binding import Filter, dotted
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.column_types import label_type
 from flushtracker.shapes.where.required_ranges import RequiredRanges
@@ -163,8 +163,8 @@ class BoundShape:
             )
 
     def _subject(self, change: Change) -> str:
-        kind, table = type(change).__name__.lower(), _dotted(change.relation.table)
-        return f"{_name(self.definition)}: the {kind} of {table} at {change.offset}"
+        kind, table = type(change).__name__.lower(), dotted(change.relation.table)
+        return f"shape {self.definition.id!r}: the {kind} of {table} at {change.offset}"
 
 
 class Shape:
@@ -334,11 +334,3 @@ def _rows(change: Change) -> tuple[Row, ...]:
         case Update():
             return (change.new,) if change.old is None else (change.old, change.new)
     return ()
-
-
-def _name(definition: ShapeDefinition) -> str:
-    return f"shape {definition.id!r}"
-
-
-def _dotted(table: TableName) -> str:
-    return ".".join(table)

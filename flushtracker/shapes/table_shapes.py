@@ -19,12 +19,8 @@ class ColumnUse:
 
     def __init__(self) -> None:
         self._sets: Counter[frozenset[str] | None] = Counter()
-        self._columns: frozenset[str] | None = frozenset()
-
-    @property
-    def columns(self) -> frozenset[str] | None:
+        self.columns: frozenset[str] | None = frozenset()
         """All columns that a shape reads, except those of the relation's own key; ``None`` for all columns."""
-        return self._columns
 
     def add(self, shape: Shape) -> None:
         columns = _read_columns(shape)
@@ -41,7 +37,7 @@ class ColumnUse:
 
     def _update(self) -> None:
         found = [columns for columns in self._sets if columns is not None]
-        self._columns = None if None in self._sets else frozenset[str]().union(*found)
+        self.columns = None if None in self._sets else frozenset[str]().union(*found)
 
 
 def _read_columns(shape: Shape) -> frozenset[str] | None:

@@ -38,7 +38,7 @@ class CatalogChanges:
         self._losses = losses
         self._end_shapes = end_shapes
         for binding in tables:
-            router.bind(binding)
+            router.tables.bind(binding)
 
     def connect(self, server: ServerQueries, confirmed_lsn: int) -> None:
         """Continue over a new connection, which sends from ``confirmed_lsn`` on."""
@@ -50,7 +50,7 @@ class CatalogChanges:
         self._check(self._registry.table_oids)
         live = self._registry.table_oids
         self._tables.unmap_others(live)
-        self._router.keep_bound(live)
+        self._router.tables.keep_bound(live)
 
     def check_of(self, shape_ids: Collection[str]) -> bool:
         """Compare the tables of shapes with the catalog; return whether anything differs. Shapes may have ended."""
@@ -64,7 +64,7 @@ class CatalogChanges:
     def handle_begin(self, lsn: int) -> None:
         """Handle the start of a transaction that commits at ``lsn``."""
         for table, partition in self._tables.handle_begin(lsn):
-            self._router.drop_partition(table, partition)
+            self._router.tables.drop_partition(table, partition)
 
     def forget_lost(self, confirmed_lsn: int) -> None:
         """Forget the partitions that were lost before ``confirmed_lsn``, the slot's."""
@@ -160,4 +160,4 @@ class CatalogChanges:
         if bindings:
             self._tables.record(bindings, has_shapes=has_shapes)
         for binding in bindings:
-            self._router.bind(binding)
+            self._router.tables.bind(binding)

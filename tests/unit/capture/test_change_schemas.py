@@ -229,7 +229,7 @@ def test_bindings_of_tables_without_shapes_are_forgotten() -> None:
     capture = Capture()
     other = ShapeDefinition("other", ("public", "other"))
     capture.subscriptions.apply_definitions([*SHAPES, other])
-    tables = capture.subscriptions.router._tables
+    tables = capture.subscriptions.router.tables
     capture.subscriptions.tables.check()
     assert ({*tables._bindings}, {*tables._types}) == ({USERS, OTHER}, {MOOD, MOODS, EMAIL})
     capture.subscriptions.apply_definitions([other], allow_removing=2)

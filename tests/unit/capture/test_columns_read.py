@@ -71,7 +71,7 @@ class Capture:
         self.subscriptions = Subscriptions("7/1/s", SourceEntries(), self.outbox, self.tables, FIRST_LSN)
         self.subscriptions.begin_source()
         if not is_narrow:
-            self.subscriptions.router.columns_read = lambda _: None  # type: ignore[method-assign, assignment]
+            self.subscriptions.router.tables.columns_read = lambda _: None  # type: ignore[method-assign, assignment]
         self.connect()
 
     def connect(self) -> None:

@@ -69,12 +69,12 @@ def test_all_tables_are_recorded_before_the_shape_is(source: TwoTableSource) -> 
     assert not source.registered().unbound_shapes()
     router = source.subscriptions.router
     router.check_invariants()
-    assert router.has_shapes_on(8)
+    assert router.tables.has_shapes_on(8)
     assert router.part("open", 8).used_columns == frozenset({"id", "org"})
     source.resume(source.registered(), LSN)
-    assert source.subscriptions.router.has_shapes_on(8)
+    assert source.subscriptions.router.tables.has_shapes_on(8)
     source.define(PLAIN)
-    assert not source.subscriptions.router.has_shapes_on(8)
+    assert not source.subscriptions.router.tables.has_shapes_on(8)
 
 
 def test_a_column_that_only_a_subquery_reads_ends_the_shape_when_it_is_dropped(source: TwoTableSource) -> None:

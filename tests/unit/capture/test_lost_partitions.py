@@ -214,7 +214,7 @@ def test_shapes_lose_the_rows_of_a_partition_that_has_left(how: str, *, detaches
     play.insert(new)
     play.settle()
     play.check()
-    assert not play.subscriptions.router.has_shapes_on(old.oid)
+    assert not play.subscriptions.router.tables.has_shapes_on(old.oid)
 
 
 def test_a_loss_in_a_transaction_without_changes_is_recorded_before_that_is_published() -> None:

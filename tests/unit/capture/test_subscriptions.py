@@ -216,7 +216,7 @@ def test_a_table_of_the_same_name_does_not_concern_the_shapes_of_another() -> No
     source.define(ShapeDefinition("a", NAME))
     other = Relation(500, *NAME, "default", (Column("id", 23, is_key=True), Column("x", 25)))
     source.subscriptions.tables.handle_relation(other, TransactionIdentity(LSN + 600, 800, "t"))
-    assert not source.subscriptions.router.has_shapes_on(500)
+    assert not source.subscriptions.router.tables.has_shapes_on(500)
     assert source.published("a").removed_at is None
 
 

@@ -41,16 +41,16 @@ def test_changes_of_a_partition_found_later_are_routed_from_then_on() -> None:
     row = {"id": "1", "day": "2", "body": "x"}
     (before,) = transaction([Insert(EVENTS_P1, at(0), row)], LSN)
     assert router.route(before) == ()
-    assert not router.has_shapes_on(EVENTS_P1.relation_id)
+    assert not router.tables.has_shapes_on(EVENTS_P1.relation_id)
     router.partitions.add(ROOT_OID, EVENTS_P1.relation_id, LSN + 100)
     router.check_invariants()
-    assert router.has_shapes_on(EVENTS_P1.relation_id)
+    assert router.tables.has_shapes_on(EVENTS_P1.relation_id)
     (after,) = transaction([Insert(EVENTS_P1, at(0), row)], LSN + 100)
     assert [part.shape_id for part in router.route(after)] == ["events"]
     (emptied,) = transaction([Truncate(EVENTS_P0, at(0)), Truncate(EVENTS_P1, at(0))], LSN + 200)
     assert [item.operation for part in router.route(emptied) for item in part.items] == ["truncate"]
     router.partitions.discard(ROOT_OID, EVENTS_P1.relation_id)
-    assert not router.has_shapes_on(EVENTS_P1.relation_id)
+    assert not router.tables.has_shapes_on(EVENTS_P1.relation_id)
     router.check_invariants()
 
 
