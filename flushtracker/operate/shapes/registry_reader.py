@@ -11,7 +11,8 @@ from flushtracker.capture.source.prior_state import last_entries
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse_registry_entry
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_reader import TopicFollower, TopicReader
-from flushtracker.wal.source_name import SourceName, current_sources
+from flushtracker.status.current_sources import slot_of
+from flushtracker.wal.source_name import current_sources
 
 _MAX_TIMEOUT_MS: Final = 10_000
 """Long enough for an interactive command, which the user can repeat."""
@@ -85,9 +86,4 @@ class RegistryReader:
         return frozenset(missing)
 
     def _of_slot(self, entries: Iterable[RegistryEntry]) -> list[ShapeEntry]:
-        return [entry for entry in entries if isinstance(entry, ShapeEntry) and _slot_of(entry) == self._slot]
-
-
-def _slot_of(entry: ShapeEntry) -> str | None:
-    name = SourceName.parse(entry.source)
-    return None if name is None else name.slot
+        return [entry for entry in entries if isinstance(entry, ShapeEntry) and slot_of(entry.source) == self._slot]

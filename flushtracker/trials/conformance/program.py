@@ -27,13 +27,13 @@ from flushtracker.trials.power_failure.unsynced_disk import UnsyncedDisk
 
 logger = logging.getLogger(__name__)
 _LOG_PERIOD_S: Final = 5.0
-_OPTIONAL: Final[Mapping[Rule, str]] = {
-    "power": "a kill loses nothing that was written without fsync; --power-loss does",
-    "whole": "needs --read",
-    "rows": "needs --rows",
-    "snapshot": "needs --rows",
+_OPTIONAL: Final[Mapping[Rule, tuple[str, str]]] = {
+    "power": ("power_loss", "a kill loses nothing that was written without fsync; --power-loss does"),
+    "whole": ("read", "needs --read"),
+    "rows": ("rows", "needs --rows"),
+    "snapshot": ("rows", "needs --rows"),
 }
-"""For each rule, why it is not tested if an option is missing."""
+"""For each rule that is tested only with an option, that option, and why it is not tested without."""
 
 _UNSEEN: Final = "Not tested: lost disks and replicas, storage that is full or slow, two writers at once, upgrades."
 _ROLES: Final = (*ROLES, *SNAPSHOT_ROLES)
@@ -64,13 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             if judge.violations or not is_complete:
                 break
     print(progress.summary())
-    asked: Mapping[Rule, object] = {
-        "power": arguments.power_loss,
-        "whole": arguments.read,
-        "rows": arguments.rows,
-        "snapshot": arguments.rows,
-    }
-    untested = {rule for rule, option in asked.items() if not option}
+    untested = {rule for rule, (option, _) in _OPTIONAL.items() if not getattr(arguments, option)}
     _print_rules(judge.violations, untested, is_complete=is_complete)
     return 0 if is_complete and not judge.violations else 1
 
@@ -166,5 +160,5 @@ def _print_rules(violations: Mapping[Rule, str], untested: Set[Rule], *, is_comp
         print("?: the trial ended early, before the rule was fully tested")
     for rule in RULES:
         if rule in untested:
-            print(f"-: {rule} is not tested: {_OPTIONAL[rule]}")
+            print(f"-: {rule} is not tested: {_OPTIONAL[rule][1]}")
     print(_UNSEEN)

@@ -14,7 +14,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.trials.conformance.judge import Judge
 from flushtracker.trials.conformance.rows_judge import Shape
 from flushtracker.trials.conformance.simulated_source import SimulatedConnection, SimulatedSource
-from flushtracker.trials.conformance.simulated_table import rows_after, snapshot_rows, touches
+from flushtracker.trials.conformance.simulated_table import rows_after, touches
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER
@@ -65,7 +65,7 @@ class SimulatedSnapshots:
         contained = ContainedTransactions(
             source.next_lsn - rng.randint(1, 90), tuple((xid, xid) for xid in sorted(unseen))
         )
-        found, left, number = list[SnapshotEvent](), snapshot_rows(rows), 0
+        found, left, number = list[SnapshotEvent](), [SnapshotRow(key, row) for key, row in rows.items()], 0
         while left or not found:
             count = rng.randint(0, 5)
             found.append(self._event(number, tuple(left[:count])))

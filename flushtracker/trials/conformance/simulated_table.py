@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final
 
-from flushtracker.events.snapshot_events import SnapshotRow
 from flushtracker.wal.changes import LogItem, Row
 from flushtracker.wal.log_offset import LogOffset
 
@@ -96,7 +95,3 @@ def touches(items: Iterable[LogItem]) -> set[str] | None:
             return None
         keys.add(item.key)
     return keys
-
-
-def snapshot_rows(rows: Rows) -> list[SnapshotRow]:
-    return [SnapshotRow(key, row) for key, row in rows.items()]
