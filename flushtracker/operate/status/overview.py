@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from flushtracker.operate.status.timed_call import CallResult
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
@@ -75,11 +76,11 @@ class Overview:
         if self.job_source is not None:
             return self.age_ms(self.job_source.waiting_since_ms) or 0
         row = self.last_row
-        return None if row is None or row.pending_shapes == 0 else max(0, self.at_ms - acked_at_ms(row))
+        return None if row is None or row.pending_shapes == 0 else max(0, self.at_ms - milliseconds(row.acked_at))
 
 
-def acked_at_ms(row: Ack) -> int:
-    return round(row.acked_at.timestamp() * 1000)
+def milliseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
 
 
 def source_of(slot: str, system_id: str | None, names: Iterable[str]) -> str | None:

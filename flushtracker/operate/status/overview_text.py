@@ -9,7 +9,7 @@ from flushtracker.config.one_file import DEFAULT_CONFIG
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import listed, printable
 from flushtracker.operate.status.other_programs import other_lines
-from flushtracker.operate.status.overview import Overview, acked_at_ms
+from flushtracker.operate.status.overview import Overview, milliseconds
 from flushtracker.operate.status.verdict import Verdict
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.finding import Part, are_holders_true
@@ -132,11 +132,15 @@ def _pending_text(source: SourceStatus) -> str:
 
 
 def _durable_lines(overview: Overview, row: Ack) -> Iterator[str]:
-    at = utc_text(acked_at_ms(row), overview.at_ms)
+    at = utc_text(milliseconds(row.acked_at), overview.at_ms)
     pending = f"{row.pending_shapes:,} pending" if row.pending_shapes else "nothing pending"
     yield f"ack {format_lsn(row.ack_lsn)}   at {at}: last seen {format_lsn(row.last_seen_lsn)}   {pending}"
     if row.blocking_shape is not None:
-        since = "" if row.blocking_since is None else f", since {utc_text(_ms(row.blocking_since), overview.at_ms)}"
+        since = (
+            ""
+            if row.blocking_since is None
+            else f", since {utc_text(milliseconds(row.blocking_since), overview.at_ms)}"
+        )
         yield f"at {at} it was held by {row.blocking_shape}{since}; only the job knows which shape holds it now"
 
 
@@ -185,13 +189,9 @@ def _texts(verdict: Verdict, part: Part) -> list[str]:
 
 
 def _dated(overview: Overview, row: Ack) -> str:
-    at_ms = acked_at_ms(row)
+    at_ms = milliseconds(row.acked_at)
     age = seconds_text(max(0, overview.at_ms - at_ms) / 1000)
     return f"{utc_text(at_ms, overview.at_ms)}, {age} ago"
-
-
-def _ms(at: datetime) -> int:
-    return round(at.timestamp() * 1000)
 
 
 def _lsn(lsn: int | None) -> str:

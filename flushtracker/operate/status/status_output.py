@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from flushtracker.operate.status.overview import Overview, acked_at_ms
+from flushtracker.operate.status.overview import Overview, milliseconds
 from flushtracker.operate.status.timed_call import CallResult
 from flushtracker.operate.status.verdict import Verdict
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
@@ -142,4 +142,4 @@ def _text(answer: CallResult[Any]) -> str | None:
 
 
 def _ack(row: Ack) -> LastAck:
-    return LastAck(acked_at_ms(row), row.ack_lsn, row.last_seen_lsn, row.pending_shapes, row.blocking_shape)
+    return LastAck(milliseconds(row.acked_at), row.ack_lsn, row.last_seen_lsn, row.pending_shapes, row.blocking_shape)

@@ -16,7 +16,7 @@ from flushtracker.operate.status.other_programs import (
     silent_remedy,
     snapshot_findings,
 )
-from flushtracker.operate.status.overview import Overview, acked_at_ms
+from flushtracker.operate.status.overview import Overview, milliseconds
 from flushtracker.status.ack_findings import idle_cause, job_finding, long_batch, slot_findings
 from flushtracker.status.document import replace
 from flushtracker.status.finding import WRONG, Finding
@@ -135,7 +135,7 @@ def _acks_findings(overview: Overview) -> Iterator[Finding]:
         return
     if row is None or slot is None or slot.confirmed_lsn is None or not slot.is_active:
         return
-    if slot.confirmed_lsn <= row.ack_lsn and overview.at_ms - acked_at_ms(row) > _UNCONFIRMED_MS:
+    if slot.confirmed_lsn <= row.ack_lsn and overview.at_ms - milliseconds(row.acked_at) > _UNCONFIRMED_MS:
         yield Finding(
             "acks",
             "ack_not_confirmed",
