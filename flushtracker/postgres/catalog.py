@@ -9,7 +9,7 @@ from flushtracker.postgres.inheritance import BELOW, IS_ATTACHED
 from flushtracker.wal.changes import Column, Relation, TableName
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
-_IDENTITIES: Final[dict[str, Literal["default", "nothing", "full", "index"]]] = {
+REPLICA_IDENTITIES: Final[dict[str, Literal["default", "nothing", "full", "index"]]] = {
     "d": "default",
     "n": "nothing",
     "f": "full",
@@ -123,8 +123,12 @@ class Catalog:
             else:
                 unsent[oid].append(name)
         for oid, schema, name, identity, _ in rows(self._connection, f"{_TABLES} WHERE c.oid = ANY(%s::oid[])", (ids,)):
-            facts = _table_facts(oid, (schema, name), _IDENTITIES[identity], columns[oid], keys[oid])
-            yield replace(facts, unsent=tuple(unsent[oid]))
+            primary_key, index_columns = keys[oid]
+            everything = [column for column, _ in columns[oid]]
+            sent = {"default": primary_key, "index": index_columns, "nothing": [], "full": everything}
+            kind = REPLICA_IDENTITIES[identity]
+            found = tuple(Column(column, type_oid, column in sent[kind]) for column, type_oid in columns[oid])
+            yield TableFacts(oid, Relation(oid, schema, name, kind, found), unsent=tuple(unsent[oid]))
 
 
 def _with_partitions(facts: Mapping[int, TableFacts], oid: int, leaves: Collection[int] | None) -> TableFacts:
@@ -133,18 +137,3 @@ def _with_partitions(facts: Mapping[int, TableFacts], oid: int, leaves: Collecti
         return table
     partitions = tuple(facts[leaf] for leaf in leaves)
     return replace(table, is_partitioned=True, partitions=partitions)
-
-
-def _table_facts(
-    oid: int,
-    name: TableName,
-    identity: Literal["default", "nothing", "full", "index"],
-    columns: list[tuple[str, int]],
-    key: _Key,
-) -> TableFacts:
-    primary_key, index_columns = key
-    sent = {"default": primary_key, "index": index_columns, "nothing": [], "full": [name for name, _ in columns]}
-    relation = Relation(
-        oid, *name, identity, tuple(Column(column, type_oid, column in sent[identity]) for column, type_oid in columns)
-    )
-    return TableFacts(oid, relation)

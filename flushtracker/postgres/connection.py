@@ -16,7 +16,7 @@ from math import ceil
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg import pq, sql
+from psycopg import pq
 from psycopg.abc import PQGen
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import CharacterNotInRepertoire, UntranslatableCharacter
@@ -205,10 +205,6 @@ def rows(
         while cursor.nextset():
             pass
         return cursor.fetchall() if cursor.description else []
-
-
-def quote_ident(name: str) -> str:
-    return sql.Identifier(name).as_string()
 
 
 @contextmanager

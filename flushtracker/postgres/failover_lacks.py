@@ -14,7 +14,8 @@ from typing import Any, Final
 from psycopg import sql
 
 from flushtracker.errors import PostgresError
-from flushtracker.postgres.connection import Connection, limit_statements, quote_ident, rows
+from flushtracker.postgres.connection import Connection, limit_statements, rows
+from flushtracker.shapes.item_key import quoted
 
 _STATEMENT_TIMEOUT_S: Final = 5.0
 _OTHER_PRIMARY: Final = "is another primary"
@@ -63,7 +64,7 @@ def failover_lacks(
 def _primary_lacks(connection: Connection, slot: str, failover: str, listed: str) -> Iterator[str]:
     if failover != "true":
         # The server refuses this while capture reads the slot.
-        statement = f"ALTER_REPLICATION_SLOT {quote_ident(slot)} (FAILOVER true)"
+        statement = f"ALTER_REPLICATION_SLOT {quoted(slot)} (FAILOVER true)"
         yield f"slot {slot} is no failover slot; stop capture, and over a replication connection: {statement}"
     if not listed:
         yield "synchronized_standby_slots is empty on the primary: it may send capture what no standby has"

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from flushtracker.postgres.catalog import IS_SENT
-from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.raw_names import RAW, raw_name
+from flushtracker.shapes.item_key import quoted, sql_table
 from flushtracker.wal.changes import TableName
 
 GENERATED_SINCE: Final = 180_000
@@ -178,7 +179,7 @@ class IdentityRemedies:
     def _existing(self, leaf: _Leaf, needed: Collection[str]) -> _Way | None:
         if (index := leaf.existing(needed)) is None:
             return None
-        return _Way("DEFAULT" if index.is_primary else f"USING INDEX {quote_ident(index.name)}")
+        return _Way("DEFAULT" if index.is_primary else f"USING INDEX {quoted(index.name)}")
 
     def _full(self, leaf: _Leaf, _needed: Collection[str]) -> _Way | None:
         return None if leaf.unsent else _Way("FULL")
@@ -206,14 +207,14 @@ class IdentityRemedies:
         return *before, self._block(root, leaves, statements)
 
     def _of(self, leaf: _Leaf, way: _Way) -> Iterator[str]:
-        table = self._dotted(leaf.table)
+        table = sql_table(leaf.table)
         if way.columns:
             yield f"CREATE UNIQUE INDEX {IDENTITY_INDEX}{leaf.oid} ON {table} ({self._listed(way.columns)})"
         yield f"ALTER TABLE {table} REPLICA IDENTITY {way.clause}"
 
     def _block(self, root: TableName, leaves: Iterable[_Leaf], statements: str) -> str:
         before = ", ".join(sorted({f"'{leaf.identity}'" for leaf in leaves}))
-        body = _LEAVES.format(root=_literal(self._dotted(root)), before=before, statements=statements)
+        body = _LEAVES.format(root=_literal(sql_table(root)), before=before, statements=statements)
         tag = next(tag for tag in (f"$do{n or ''}$" for n in range(len(body))) if tag not in body)
         return f"DO {tag} {body} {tag}"
 
@@ -233,7 +234,7 @@ class IdentityRemedies:
             names = ", ".join(column.name for column in leaf.unsent)
             reasons.append(f"REPLICA IDENTITY FULL would have generated columns that are not sent ({names})")
         if not needed or any(not each.usable for each in leaves):
-            reasons.append(f"add a primary key: ALTER TABLE {self._dotted(leaves[0].table)} ADD PRIMARY KEY (…)")
+            reasons.append(f"add a primary key: ALTER TABLE {sql_table(leaves[0].table)} ADD PRIMARY KEY (…)")
         else:
             names = ", ".join(sorted(name for name in needed if any(not each._fits(name) for each in leaves)))
             reasons.append(f"an index cannot, because {names} may be NULL, has no order, or is not sent")
@@ -258,14 +259,11 @@ class IdentityRemedies:
         return sorted(leaves, key=lambda leaf: leaf.table)
 
     def _send_generated(self) -> str:
-        name = quote_ident(self._publication or "")
+        name = quoted(self._publication or "")
         return f"ALTER PUBLICATION {name} SET (publish_generated_columns = stored)"
 
     def _listed(self, columns: Iterable[str]) -> str:
-        return ", ".join(map(quote_ident, columns))
-
-    def _dotted(self, table: TableName) -> str:
-        return ".".join(map(quote_ident, table))
+        return ", ".join(map(quoted, columns))
 
 
 def _literal(text: str) -> str:

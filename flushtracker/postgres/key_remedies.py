@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.identity_remedies import IDENTITY_INDEX
 from flushtracker.postgres.inheritance import BELOW
-from flushtracker.shapes.item_key import sql_table
+from flushtracker.shapes.item_key import quoted, sql_table
 from flushtracker.wal.changes import TableName
 
 _TABLES: Final = """
@@ -51,12 +51,12 @@ class _Keyless:
     """The columns by which rows are divided among partitions, and whether each may become NOT NULL."""
 
     def statements(self) -> Iterator[str]:
-        name, column = sql_table(self.table), quote_ident(self._new_column())
+        name, column = sql_table(self.table), quoted(self._new_column())
         if not self.may_get_columns:
             return
         if self.is_partitioned:
             if not self.has_primary_key and all(may_be_filled for _, may_be_filled in self.divided_by):
-                key = dict.fromkeys(quote_ident(each) for each, _ in self.divided_by if each is not None)
+                key = dict.fromkeys(quoted(each) for each, _ in self.divided_by if each is not None)
                 listed = ", ".join([*key, column])
                 default = "uuid NOT NULL DEFAULT gen_random_uuid()"
                 yield f"ALTER TABLE {name} ADD COLUMN {column} {default}, ADD PRIMARY KEY ({listed})"
@@ -87,16 +87,9 @@ def key_remedies(connection: Connection, oids: Collection[int]) -> dict[int, tup
     for oid, column, may_be_filled in rows(connection, _DIVIDED_BY, {"oids": list(oids)}):
         divided[oid].append((column, bool(may_be_filled)))
     found = {}
-    for oid, schema, name, *facts, columns in rows(connection, _TABLES, (list(oids),)):
-        is_partitioned, may_get_columns, has_no_identity, has_primary_key = facts
-        found[oid] = _Keyless(
-            oid=oid,
-            table=(schema, name),
-            is_partitioned=is_partitioned,
-            may_get_columns=may_get_columns,
-            has_no_identity=has_no_identity,
-            has_primary_key=has_primary_key,
-            columns=frozenset(columns),
-            divided_by=tuple(divided[oid]),
-        )
-    return {oid: tuple(keyless.statements()) for oid, keyless in found.items()}
+    for oid, schema, name, *others in rows(connection, _TABLES, (list(oids),)):
+        is_partitioned, may_get_columns, has_no_identity, has_primary_key, columns = others
+        facts = is_partitioned, may_get_columns, has_no_identity, has_primary_key
+        keyless = _Keyless(oid, (schema, name), *facts, frozenset(columns), tuple(divided[oid]))
+        found[oid] = tuple(keyless.statements())
+    return found

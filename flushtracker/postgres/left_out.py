@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from flushtracker.postgres.catalog import IS_SENT
-from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.shapes.item_key import quoted
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.wal.changes import TableName
 
@@ -53,7 +54,7 @@ def left_out_columns(connection: Connection, publication: str | None, tables: Co
         if can_be_sent and publication is not None:
             yield (
                 f"{what}publication {publication} does not send them; before shapes are added, ALTER PUBLICATION "
-                f"{quote_ident(publication)} SET (publish_generated_columns = stored); this ends shapes "
+                f"{quoted(publication)} SET (publish_generated_columns = stored); this ends shapes "
                 "without columns that exist on tables with such columns, which then begin again with flushtracker "
                 "resync"
             )

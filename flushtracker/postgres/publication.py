@@ -25,7 +25,7 @@ from typing import Final, Literal
 from psycopg import pq
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, listed
-from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.full_identity import FullIdentity
 from flushtracker.postgres.left_out import PUBLISHES_SINCE
 from flushtracker.postgres.raw_names import readable_rows
@@ -35,7 +35,7 @@ from flushtracker.postgres.replica_identity import (
     tables_without_identity,
     without_identity,
 )
-from flushtracker.shapes.item_key import sql_table
+from flushtracker.shapes.item_key import quoted, sql_table
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.shapes.unpublished import Unpublished
 from flushtracker.wal.changes import TableName
@@ -116,7 +116,7 @@ class Publication:
         Raises:
             PostgresError: it does not exist, does not publish every operation, or is managed for another slot.
         """
-        facts, name = self._facts(), quote_ident(self._name)
+        facts, name = self._facts(), quoted(self._name)
         if facts is None:
             raise PostgresError(f"there is no publication {self._name}; --create creates it")
         if not facts.publishes_all:
@@ -344,10 +344,10 @@ class Publication:
 
     def _mark(self) -> str:
         text = (_MANAGED + self._slot).replace("'", "''")
-        return f"COMMENT ON PUBLICATION {quote_ident(self._name)} IS '{text}'"
+        return f"COMMENT ON PUBLICATION {quoted(self._name)} IS '{text}'"
 
     def _statement(self, verb: Literal["ADD", "DROP"], table: TableName) -> str:
-        return f"ALTER PUBLICATION {quote_ident(self._name)} {verb} TABLE {sql_table(table)}"
+        return f"ALTER PUBLICATION {quoted(self._name)} {verb} TABLE {sql_table(table)}"
 
 
 def create_statement(connection: Connection, name: str, tables: Collection[TableName] = ()) -> str:
@@ -357,4 +357,4 @@ def create_statement(connection: Connection, name: str, tables: Collection[Table
     """
     of_tables = f" FOR TABLE {', '.join(map(sql_table, sorted(tables)))}" if tables else ""
     sends = " WITH (publish_generated_columns = stored)" if connection.server_version >= PUBLISHES_SINCE else ""
-    return f"CREATE PUBLICATION {quote_ident(name)}{of_tables}{sends}"
+    return f"CREATE PUBLICATION {quoted(name)}{of_tables}{sends}"

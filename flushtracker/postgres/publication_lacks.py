@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from flushtracker.errors import PostgresError, listed
-from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.publication import Publication, create_statement
 from flushtracker.postgres.server_lacks import ServerLack
+from flushtracker.shapes.item_key import quoted
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.wal.changes import TableName
 
@@ -42,7 +43,7 @@ def publication_lacks(
         return []
     if not others:
         fact = f"role {role} may not create a publication in this database"
-        return [ServerLack(fact, (f"GRANT CREATE ON DATABASE {quote_ident(database)} TO {quote_ident(role)}",))]
+        return [ServerLack(fact, (f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)}",))]
     names = listed(sorted(dotted(tables[oid]) for oid in others))
     fact = f"role {role} does not have the privileges of the owners of {names}, so it cannot publish them"
     return [ServerLack(fact, (create_statement(connection, name, tables.values()),))]

@@ -5,7 +5,7 @@ Like :mod:`flushtracker.postgres.table_bindings`, it locks no table.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from flushtracker.postgres.connection import SCHEMAS_SINCE, Connection, rows
 from flushtracker.postgres.inheritance import EVER_BELOW
@@ -93,28 +93,13 @@ JOIN locks x ON x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock'
 
 
 def read_publication_rows(
-    connection: Connection, publication: str, oids: Iterable[int]
+    connection: Connection, publication: str, oids: Iterable[int], *, with_partitions: bool
 ) -> dict[int, frozenset[CatalogRow]]:
-    """By table OID, the rows through which these tables and their partitions are published."""
-    return _read_rows(connection, publication, oids, _RELATED)
-
-
-def read_publication_path(
-    connection: Connection, publication: str, oids: Iterable[int]
-) -> dict[int, frozenset[CatalogRow]]:
-    """By OID, the rows through which these tables themselves are published, regardless of partitions."""
-    return _read_rows(connection, publication, oids, _PATH)
-
-
-def _read_rows(
-    connection: Connection, publication: str, oids: Iterable[int], related: str
-) -> dict[int, frozenset[CatalogRow]]:
-    has_schemas = connection.server_version >= SCHEMAS_SINCE
-    statement = _ROWS.format(related=related, schemas=_SCHEMAS if has_schemas else "")
-    found = defaultdict[int, set[CatalogRow]](set)
-    for oid, name, xid in rows(connection, statement, {"oids": list(oids), "publication": publication}):
-        found[oid].add(CatalogRow(name, xid))
-    return {oid: frozenset(named) for oid, named in found.items()}
+    """By OID, the rows through which these tables are published, and their partitions, too, ``with_partitions``."""
+    schemas = _SCHEMAS if connection.server_version >= SCHEMAS_SINCE else ""
+    statement = _ROWS.format(related=_RELATED if with_partitions else _PATH, schemas=schemas)
+    found = rows(connection, statement, {"oids": list(oids), "publication": publication})
+    return _by_oid((oid, CatalogRow(name, xid)) for oid, name, xid in found)
 
 
 def read_unnoticed_rows(connection: Connection, publication: str, oids: Iterable[int]) -> dict[int, frozenset[int]]:
@@ -123,10 +108,7 @@ def read_unnoticed_rows(connection: Connection, publication: str, oids: Iterable
     A server session that has seen an earlier change of such a table sends no later one.
     """
     statement = _UNNOTICED_MOVES if connection.server_version >= SCHEMAS_SINCE else _UNNOTICED_LINKS
-    found = defaultdict[int, set[int]](set)
-    for oid, xid in rows(connection, statement, {"oids": list(oids), "publication": publication}):
-        found[oid].add(xid)
-    return {oid: frozenset(xids) for oid, xids in found.items()}
+    return _by_oid(rows(connection, statement, {"oids": list(oids), "publication": publication}))
 
 
 def read_writers(connection: Connection, oids: Iterable[int]) -> dict[int, frozenset[int]]:
@@ -134,7 +116,11 @@ def read_writers(connection: Connection, oids: Iterable[int]) -> dict[int, froze
 
     Their 32-bit xids include those of subtransactions. On a standby, the primary's are unknown.
     """
-    found = defaultdict[int, set[int]](set)
-    for oid, xid in rows(connection, _WRITERS.format(below=EVER_BELOW), {"oids": list(oids)}):
-        found[oid].add(xid)
-    return {oid: frozenset(xids) for oid, xids in found.items()}
+    return _by_oid(rows(connection, _WRITERS.format(below=EVER_BELOW), {"oids": list(oids)}))
+
+
+def _by_oid(found: Iterable[tuple[Any, ...]]) -> dict[int, frozenset[Any]]:
+    by_oid = defaultdict[int, set[Any]](set)
+    for oid, each in found:
+        by_oid[oid].add(each)
+    return {oid: frozenset(every) for oid, every in by_oid.items()}

@@ -8,9 +8,10 @@ from typing import Final
 import psycopg
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
-from flushtracker.postgres.connection import connect_for_replication, quote_ident, rows, server_encoding, wait_readable
+from flushtracker.postgres.connection import connect_for_replication, rows, server_encoding, wait_readable
 from flushtracker.postgres.copy_out import end_error, interrupted, read_frames, start_copy
 from flushtracker.postgres.replication_frames import Frame, decode_frame, is_message_of_a_role
+from flushtracker.shapes.item_key import quoted
 from flushtracker.wal.lsn import parse_lsn
 from flushtracker.wal.text_codecs import CODECS, UTF8
 from flushtracker.wal.timeline_history import TimelineHistory
@@ -83,10 +84,10 @@ class ReplicationStream:
             # The server would end the stream at text that it cannot convert to UTF-8, each time again.
             rows(self._connection, f"SET client_encoding = {encoding}")
             self.codec = CODECS[encoding]
-        names = quote_ident(publication).replace("'", "''")
+        names = quoted(publication).replace("'", "''")
         start_copy(
             self._connection,
-            f"START_REPLICATION SLOT {quote_ident(slot)} LOGICAL 0/0 "
+            f"START_REPLICATION SLOT {quoted(slot)} LOGICAL 0/0 "
             f"(proto_version '1', publication_names '{names}', messages '{str(messages).lower()}')",
             self.codec,
         )

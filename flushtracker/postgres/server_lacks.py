@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.shapes.item_key import quoted
 
 OLDEST_VERSION: Final = 140_000
 """The first version of PostgreSQL that capture reads."""
@@ -48,7 +49,7 @@ def reading_lacks(connection: Connection) -> Iterator[ServerLack]:
         yield ServerLack(f"wal_level is {wal_level}, not logical", (statement,), "restart the server")
     ((role, may_replicate, is_rds),) = rows(connection, _MAY_REPLICATE)
     if not may_replicate:
-        name = quote_ident(role)
+        name = quoted(role)
         statement = f"GRANT rds_replication TO {name}" if is_rds else f"ALTER ROLE {name} REPLICATION"
         yield ServerLack(f"role {role} may not read a slot", (statement,))
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from psycopg.errors import LockNotAvailable
@@ -21,11 +21,11 @@ from flushtracker.postgres.full_identity import lacking_leaves
 from flushtracker.postgres.left_out import LeftOutLog
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.publication_rows import (
-    read_publication_path,
     read_publication_rows,
     read_unnoticed_rows,
     read_writers,
 )
+from flushtracker.postgres.raw_names import readable
 from flushtracker.postgres.readable_shapes import resolve_readable
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
@@ -115,7 +115,10 @@ ELSE pg_logical_emit_message(false, 'flushtracker', '') IS NOT NULL END
 
 
 class ServerTables:
-    """Every method raises ``PostgresUnavailableError`` if the connection is lost or a query takes too long."""
+    """Every method raises ``PostgresUnavailableError`` if the connection is lost or a query takes too long.
+
+    ``ServerQueries`` in :mod:`flushtracker.capture.shapes.bound_tables` says what its methods without a text return.
+    """
 
     def __init__(
         self, connection: Connection, publication: str, slot: str = "", *, sets_identities: bool = False
@@ -132,14 +135,9 @@ class ServerTables:
         self._left_out = LeftOutLog(connection, publication)
 
     def wal_end(self) -> int:
-        """The current end of the server's flushed WAL: everything sent committed before that.
-
-        Later WAL may not survive a crash; other commits then get its LSNs.
-        """
         return parse_lsn(rows(self._connection, _WAL_END)[0][0])
 
     def insert_lsn(self) -> int:
-        """The current end of the server's WAL, flushed or not: everything visible now committed before that."""
         return parse_lsn(rows(self._connection, f"SELECT {_INSERT_LSN}")[0][0])
 
     def wal_sender_timeout_s(self) -> float:
@@ -184,35 +182,25 @@ class ServerTables:
         return MvccSnapshot.parse(snapshot)
 
     def in_progress(self) -> dict[int, bool]:
-        """The transactions of this database that have a 32-bit xid and have not ended; empty on a standby.
-
-        ``True`` if it may have committed and be waiting for a synchronous standby, as far as this role can see.
-        """
         return dict(rows(self._connection, _IN_PROGRESS))
 
     def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
-        return read_publication_rows(self._connection, self._name, oids)
+        return read_publication_rows(self._connection, self._name, oids, with_partitions=True)
 
     def publication_path(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
-        return read_publication_path(self._connection, self._name, oids)
+        return read_publication_rows(self._connection, self._name, oids, with_partitions=False)
 
     def unnoticed_rows(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
-        """By OID, the 32-bit xids of rows by which tables or their partitions were published after their creation.
-
-        A stream that has seen an earlier change of such a table sends no later one.
-        """
         return read_unnoticed_rows(self._connection, self._name, oids)
 
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         return read_writers(self._connection, oids)
 
     def next_xid(self) -> int:
-        """The next xid (64 bits) to be assigned; on a standby, it has replayed none that is greater."""
         ((xmax, next_xid),) = rows(self._connection, _NEXT_XID)
         return int(xmax) + int(next_xid - xmax) % 2**32
 
     def slot_xmin(self) -> int | None:
-        """The slot's ``catalog_xmin``; ``None`` if there is no slot."""
         found = rows(self._connection, _SLOT_XMIN, (self._slot,))
         return None if not found or found[0][0] is None else int(found[0][0])
 
@@ -242,7 +230,6 @@ class ServerTables:
         self._publication.warn_of_refused_changes()
 
     def check_publication(self) -> str:
-        """The publication's version; raises ``PostgresError`` if it does not publish everything."""
         return self._publication.check()
 
     def create_publication(self, tables: Collection[TableName]) -> bool:
@@ -250,7 +237,6 @@ class ServerTables:
         return self._publication.create(tables)
 
     def publish_tables(self, oids: Mapping[int, Collection[str]]) -> dict[int, Unpublished]:
-        """Add tables to a managed publication; return the reasons for those that were not added, by OID."""
         return self._publication.publish(oids)
 
     def awaits_identity(self, error: FlushtrackerError) -> bool:
@@ -261,7 +247,6 @@ class ServerTables:
         return self._publication.can_publish(oids)
 
     def retract_tables(self, used: Collection[int]) -> None:
-        """Remove tables from a managed publication that none of the ``used`` ones needs."""
         self._publication.retract(used)
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
@@ -275,20 +260,14 @@ class ServerTables:
             raise PostgresUnavailableError("a name without equivalent in UTF-8 has come into the catalog") from error
 
     def unreadable_tables(self, oids: Collection[int]) -> list[int]:
-        """The tables where something has a name without equivalent in UTF-8."""
-        if not may_lack_characters(server_encoding(self._connection)) or self._is_readable(oids):
+        if not may_lack_characters(server_encoding(self._connection)):
             return []
-        return sorted(oid for oid in oids if not self._is_readable([oid]))
 
-    def _is_readable(self, oids: Collection[int]) -> bool:
-        """Whether the server can send these tables' catalog rows as UTF-8."""
-        try:
-            read_bindings(self._connection, self._name, oids)
-        except PostgresError as error:
-            if not is_untranslatable(error):
-                raise
-            return False
-        return True
+        def read(some: Sequence[int]) -> Sequence[int]:
+            read_bindings(self._connection, self._name, some)
+            return some
+
+        return sorted({*oids} - {*readable(read, sorted(oids))})
 
     def empty_at(self, oid: int) -> int | None:
         """The end of the WAL, flushed or not, at a moment when the table's file was empty; else ``None``.
@@ -335,7 +314,6 @@ class ServerTables:
             )
 
     def emit_transaction(self) -> None:
-        """Commit a transaction that changes nothing but is sent by the server; a standby cannot."""
         rows(self._connection, _EMIT)
 
     def emit_heartbeat(self) -> bool:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from flushtracker.errors import LostSlotError, PostgresError, PostgresUnavailableError
-from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.failover_lacks import FAILOVER_SINCE
 from flushtracker.postgres.server_lacks import reading_lacks
+from flushtracker.shapes.item_key import quoted
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.wal.lsn import parse_lsn
 
@@ -131,7 +132,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             f"replication slot {slot} has two_phase enabled: the server would send prepared transactions before their "
             "commit, and not again with it. Drop the slot, and start with --create, and with --new-epoch if there are "
             "shapes, which then begin again; or disable it since PostgreSQL 18, over a replication connection: "
-            f"ALTER_REPLICATION_SLOT {quote_ident(slot)} (TWO_PHASE false)"
+            f"ALTER_REPLICATION_SLOT {quoted(slot)} (TWO_PHASE false)"
         )
     if facts["confirmed_flush_lsn"] is None:
         raise PostgresUnavailableError(

@@ -8,11 +8,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.catalog import REPLICA_IDENTITIES
+from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.inheritance import BELOW
 from flushtracker.postgres.missing_tables import NO_TABLES
 from flushtracker.postgres.raw_names import RAW, raw_name
-from flushtracker.shapes.item_key import sql_table
+from flushtracker.shapes.item_key import quoted, sql_table
 from flushtracker.wal.changes import TableName
 
 # Neither temporary tables, nor the server's own, nor those that an extension has brought.
@@ -48,7 +49,6 @@ SELECT s.root::bigint, {RAW.format("n.nspname")}, {RAW.format("c.relname")}, s.r
 FROM sizes s JOIN pg_class c ON c.oid = s.relid JOIN pg_namespace n ON n.oid = s.relnamespace
 ORDER BY s.root, n.nspname, c.relname
 """  # noqa: S608  a constant
-_IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def survey_tables(connection: Connection) -> list[SurveyedTable]:
     for oid, *raw, kind, identity in rows(connection, _LISTED):
         schema, name = (raw_name(connection, each) for each in raw)
         if schema is not None and name is not None:
-            table = SurveyedTable(oid, (schema, name), NO_TABLES.get(kind), _IDENTITIES[identity])
+            table = SurveyedTable(oid, (schema, name), NO_TABLES.get(kind), REPLICA_IDENTITIES[identity])
             found.append(replace(table, is_partitioned=kind == "p"))
     oids = [each.oid for each in found if each.no_table is None]
     parts = defaultdict[int, list[tuple[Any, ...]]](list)
@@ -90,7 +90,7 @@ def _measured(
     connection: Connection, table: SurveyedTable, parts: Collection[tuple[Any, ...]], role: str
 ) -> SurveyedTable:
     stored = [part for part in parts if part[2]]
-    grants = dict.fromkeys(grant for part in parts for grant in _grants(connection, part, quote_ident(role)))
+    grants = dict.fromkeys(grant for part in parts for grant in _grants(connection, part, quoted(role)))
     return replace(
         table,
         rows=_sum(part[4] for part in stored),
@@ -106,7 +106,7 @@ def _grants(connection: Connection, part: tuple[Any, ...], role: str) -> Iterabl
     if schema is None or name is None:
         return
     if not may_use:
-        yield f"GRANT USAGE ON SCHEMA {quote_ident(schema)} TO {role}"
+        yield f"GRANT USAGE ON SCHEMA {quoted(schema)} TO {role}"
     if not may_read:
         yield f"GRANT SELECT ON {sql_table((schema, name))} TO {role}"
     if hides_rows:

@@ -20,7 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.shapes.item_key import quoted
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.xid import is_before
 
@@ -107,7 +108,7 @@ def read_seal(
     lsn = parse_lsn(seal_lsn)
     misses_changes = False
     if lsn < confirmed_lsn:
-        arguments = (name, format_lsn(confirmed_lsn), quote_ident(publication))
+        arguments = (name, format_lsn(confirmed_lsn), quoted(publication))
         ((count,),) = rows(connection, _MISSED, arguments)
         misses_changes = count > 0
     old_xid = frozen_xid if is_before(frozen_xid, own_xid) else own_xid

@@ -13,7 +13,8 @@ import pytest
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.local.free_ports import HOST
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres.connection import connect, quote_ident, rows
+from flushtracker.postgres.connection import connect, rows
+from flushtracker.shapes.item_key import quoted
 from tests.support.waiting import wait_until
 
 
@@ -96,7 +97,7 @@ def test_a_value_that_no_statement_can_have_is_no_lost_server(postgres: LocalPos
 
 def test_a_name_in_quotes_is_the_servers_own(postgres: LocalPostgres) -> None:
     name = 'A "b"\\é'
-    assert postgres.execute(f"SELECT quote_ident('{name}')") == [(quote_ident(name),)]
+    assert postgres.execute(f"SELECT quote_ident('{name}')") == [(quoted(name),)]
 
 
 def test_what_its_primary_does_ends_no_program_on_a_standby_for_good(

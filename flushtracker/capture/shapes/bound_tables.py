@@ -34,7 +34,10 @@ class ServerQueries(Transactions, PublishableTables, Protocol):
     """
 
     def wal_end(self) -> int:
-        """The current end of the flushed WAL: everything sent so far committed before it. It survives a crash."""
+        """The current end of the flushed WAL: everything sent so far committed before it.
+
+        It survives a crash. Later WAL may not; other commits then get its LSNs.
+        """
 
     def insert_lsn(self) -> int:
         """The current end of the WAL, flushed or not: everything visible by now committed before it."""
