@@ -184,7 +184,7 @@ class Collector:
 
     def _must_publish(self, empty: TransactionIdentity) -> bool:
         is_resent = self._resend_check is not None and self._resend_check.is_due(empty)
-        return is_resent or self.subscriptions.tables.must_lose_with_nothing(empty.lsn)
+        return is_resent or self.subscriptions.tables.bound.must_lose_with_nothing(empty.lsn)
 
     def _row_fragments(self, message: RowMessage) -> tuple[TransactionFragment, ...]:
         """The fragments that a row completes; text that cannot be decoded is left out."""

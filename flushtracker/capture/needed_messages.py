@@ -22,7 +22,7 @@ def require_messages(tables: CatalogChanges, confirmed_lsn: int, *, has_messages
 
     It does if the transaction with which a partition was lost is resent. A partition still to be lost can wait.
     """
-    if not has_messages and tables.has_lost_since(confirmed_lsn):
+    if not has_messages and tables.bound.has_lost_since(confirmed_lsn):
         raise ReconnectError(
             "a table has lost a partition with a transaction that is not confirmed", with_messages=True
         )
@@ -33,7 +33,7 @@ def check_messages(collector: Collector, status: StandbyStatus, *, has_messages:
 
     On a busy server, other transactions arrive before the next call, so none with only messages is needed.
     """
-    tables = collector.subscriptions.tables
+    tables = collector.subscriptions.tables.bound
     if collector.in_transaction:
         return
     if not has_messages:

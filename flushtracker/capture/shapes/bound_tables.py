@@ -7,7 +7,8 @@ table once.
 
 The partitions of a table are recorded once for all its shapes; :class:`PartitionMap` has those whose changes are
 routed. A new partition *joins* with the first transaction that changes it. If it joined earlier, it would be missing
-from an earlier TRUNCATE of all partitions that is still to arrive.
+from an earlier TRUNCATE of all partitions that is still to arrive. One that has left is *lost* with the first
+transaction after that was noticed.
 """
 
 from collections import defaultdict

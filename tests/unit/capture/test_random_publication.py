@@ -281,7 +281,7 @@ class History:
         for entry in self.capture.entries.shapes:
             if entry.removed_at is None:
                 row = self.catalog.published.get(entry.table_oid)
-                assert self.capture.tables._tables[entry.table_oid].published_by == (f"table {row}",)
+                assert self.capture.tables.bound[entry.table_oid].published_by == (f"table {row}",)
         assert not self.removed() & self.file.keys(), "a shape that the file has was removed"
 
     def check_quiet(self) -> None:
