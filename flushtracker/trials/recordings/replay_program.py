@@ -6,7 +6,7 @@ from collections import defaultdict
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from flushtracker.config.streams import FRAGMENTS, SHAPE_CHANGES, SHAPES
 from flushtracker.errors import ConfigError
@@ -26,18 +26,11 @@ _STREAMS: Final = (FRAGMENTS, SHAPE_CHANGES, SHAPES)
 _PROGRESS_SECONDS: Final = 5
 
 
-class Output(Protocol):
-    """Where a replay publishes its ticks."""
-
-    def publish(self, tick: Tick) -> None:
-        """Publish the tick's events; they are durable when this returns."""
-
-    def summary(self) -> str:
-        """Return how much was published so far, and where, as text."""
-
-
 class FilesOutput:
-    """One directory per stream below ``out``; a tick adds a file to each stream that it has events for."""
+    """One directory per stream below ``out``; a tick adds a file to each stream that it has events for.
+
+    As in :class:`KafkaOutput`, events are durable when :meth:`publish` returns.
+    """
 
     def __init__(self, out: Path) -> None:
         directories = {stream: out / stream for stream in _STREAMS}
@@ -106,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     require_tables(definitions, read_recording(arguments.recording))
     frames = read_recording(arguments.recording)
-    output: Output = FilesOutput(arguments.out) if kafka is None else KafkaOutput(kafka)
+    output = FilesOutput(arguments.out) if kafka is None else KafkaOutput(kafka)
     first = reported = time.monotonic()
     for tick in replay.ticks(frames):
         output.publish(tick)
