@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 _LITERAL = re.compile(r"\\.", re.DOTALL)
 """A character that ``re.escape`` has escaped."""
@@ -50,7 +50,7 @@ class LikePattern:
         flags = re.DOTALL | (re.IGNORECASE | re.ASCII if ignore_case else re.RegexFlag(0))
         # An escaped character is its own last character.
         prefix = "".join(piece[-1] for piece in takewhile(lambda piece: piece != ".", pieces[0]))
-        expressions = tuple("".join(piece) for piece in pieces)
+        expressions = tuple(map(_joined, pieces))
         return cls(expressions, flags, len(pieces[-1]), "" if ignore_case else prefix)
 
     @property
@@ -73,6 +73,17 @@ class LikePattern:
     def matches(self, text: str) -> bool:
         """Whether one text matches; for many, use :meth:`matcher`."""
         return self.matcher()(text)
+
+
+def _joined(characters: Sequence[str]) -> str:
+    """The expression of a piece. Only a run of wildcards that is written as one is skipped in one step.
+
+    A search tries each place of a text, and no other thread runs meanwhile.
+    """
+    runs = ((character, len([*run])) for character, run in groupby(characters))
+    return "".join(
+        f".{{{length}}}" if character == "." and length > 1 else character * length for character, length in runs
+    )
 
 
 def _matches(pieces: Sequence[re.Pattern[str]], last_length: int, text: str) -> bool:

@@ -530,3 +530,11 @@ def test_nan_equals_itself() -> None:
     """PostgreSQL's NaN does, unlike a float's."""
     for compare, expected in (("lt", False), ("le", True), ("eq", True), ("ne", False), ("ge", True), ("gt", False)):
         assert getattr(operator, compare)(NAN, NAN) is expected
+
+
+def test_a_run_of_wildcards_is_skipped_in_one_step() -> None:
+    """Each place of a text is tried, and no other thread runs meanwhile."""
+    pattern = LikePattern.parse("%" + "_" * 3_900 + r"x\.._%")
+    assert pattern.pieces == ("", r".{3900}x\.\..", "")
+    assert pattern.matches("a" * 4_000 + "x..b")
+    assert not pattern.matches("a" * 3_899 + "x..b")
