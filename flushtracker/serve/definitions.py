@@ -25,6 +25,7 @@ from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.where import Where
 from flushtracker.shapes.where.canonical import Form
 from flushtracker.wal.changes import Relation, TableName
+from flushtracker.wal.source_name import successors
 
 _TABLE: Final = re.compile(rf"(?:(?:{NAME})\.)?(?:{NAME})")
 _COLUMN: Final = re.compile(rf"\s*(?:{NAME})\s*(,|$)")
@@ -34,10 +35,14 @@ _Form = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The shape whose log answers a definition; with a ``selection``, the definition is a part of the shape."""
+    """The shape whose log answers a definition; with a ``selection``, the definition is a part of the shape.
+
+    ``entry`` is the shape's own, if it is defined as was asked; ``None`` if it was asked for by its id.
+    """
 
     shape_id: str
     selection: Selection | None = None
+    entry: ShapeEntry | None = None
 
 
 _Made = tuple[ShapeEntry, TableBinding | None, _Form | None]
@@ -53,7 +58,7 @@ class Definitions:
         self._by_table: dict[TableName, list[ShapeEntry]] = {}
         self._registry = registry
         for entry in registry.entries.values():
-            if isinstance(entry, ShapeEntry) and not entry.is_condensed and source in {None, entry.source}:
+            if isinstance(entry, ShapeEntry) and not entry.is_condensed and _is_of(entry, registry, source):
                 self._by_table.setdefault(entry.definition.table, []).append(entry)
         self._groups: dict[TableName, list[_Group]] = {}
         ids = {_id(entry) for entries in self._by_table.values() for entry in entries}
@@ -70,22 +75,21 @@ class Definitions:
             RefusalError: as ``selection_of``.
         """
         definition = read_definition(asked)
-        shape_id = self._shape_id(definition)
-        entries = self._by_table.get(definition.table, ())
-        is_live = any(entry.definition.id == shape_id and entry.removed_at is None for entry in entries)
-        if is_live or definition.table not in on_demand:
-            return None if shape_id is None else Target(shape_id)
+        entry = self._entry(definition)
+        own = None if entry is None else Target(entry.definition.id, entry=entry)
+        if (entry is not None and entry.removed_at is None) or definition.table not in on_demand:
+            return own
         groups = self._groups_of(definition.table)
         try:
             selection = selection_of(definition, [(g.binding, g.conditions) for g in groups if g.binding is not None])
         except RefusalError as error:
-            if shape_id is None or error.status != 404:
+            if own is None or error.status != 404:
                 raise
             # Its own shape has ended, which clients are told of.
-            return Target(shape_id)
+            return own
         return Target(selection.parent.entry.definition.id, selection)
 
-    def _shape_id(self, asked: AskedDefinition) -> str | None:
+    def _entry(self, asked: AskedDefinition) -> ShapeEntry | None:
         found = list[ShapeEntry]()
         for group in self._groups_of(asked.table):
             # The columns always include the key, whether or not it is named.
@@ -94,7 +98,7 @@ class Definitions:
         live = [entry for entry in found if entry.removed_at is None]
         if len({entry.source for entry in live}) > 1:
             raise BadRequestError("the definition is ambiguous: shapes of several sources are defined so")
-        return min((entry.definition.id for entry in live or found), default=None)
+        return min(live or found, key=lambda entry: entry.definition.id, default=None)
 
     def _groups_of(self, table: TableName) -> "list[_Group]":
         if table not in self._groups:
@@ -141,6 +145,14 @@ def read_definition(asked: RequestedDefinition) -> AskedDefinition:
     """The parts of a requested definition; raises ``BadRequestError``."""
     where = parsed_condition(condition_of(asked.where, asked.params), PUBLIC)
     return AskedDefinition(_table(asked.table), where, _columns(asked.columns), asked.replica)
+
+
+def _is_of(entry: ShapeEntry, registry: Registry, source: str | None) -> bool:
+    """Whether a shape is of the source; without one, as for a shape that is asked for by its id, of the current one."""
+    if source is not None:
+        return entry.source == source
+    known = registry.sources_of(entry.definition.id)
+    return len(known) == 1 or entry.source not in successors(known)
 
 
 def _id(entry: ShapeEntry) -> tuple[str, str]:

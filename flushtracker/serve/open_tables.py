@@ -42,7 +42,7 @@ class OpenTables:
         self.table_id = self._finder.table_id
         self._source, self._options = source, config.storage_options
         self._facts: dict[str, tuple[FoundShape, ShapeFacts]] = {}
-        self._since: dict[str, tuple[datetime, int]] = {}
+        self._since: dict[tuple[str, str], tuple[datetime, int]] = {}
         self._shared: tuple[tuple[str, Position, int], LogAfter] | None = None
 
     def refresh(self) -> Registry:
@@ -127,10 +127,11 @@ class OpenTables:
 
     def since(self, found: FoundShape, by: datetime) -> int:
         """An offset that the shape's log had at a time, or up to ``_SINCE_FOR`` before, and can be continued from."""
-        at, tx = self._since.get(found.shape_id, (datetime.min.replace(tzinfo=timezone.utc), 0))
+        key = found.source, found.shape_id
+        at, tx = self._since.get(key, (datetime.min.replace(tzinfo=timezone.utc), 0))
         if not timedelta(0) <= by - at < _SINCE_FOR:
             tx = last_committed(self._finder.uri, self._options, found, by) or 0
-            self._since[found.shape_id] = by, tx
+            self._since[key] = by, tx
         return max(tx, found.begins_at)
 
     def _with_facts(self, found: FoundShape) -> SeenShape:

@@ -35,7 +35,7 @@ from flushtracker.serve.parts import Parts
 from flushtracker.serve.refusals import RefetchError, UnavailableError
 from flushtracker.serve.rounds import Waiter
 from flushtracker.serve.seen_shape import SeenShape
-from flushtracker.serve.shape_looks import BEGIN_S, ShapeLooks
+from flushtracker.serve.shape_looks import BEGIN_S, ShapeLooks, require_same
 from flushtracker.serve.shape_request import NOW, ShapeRequest
 from flushtracker.serve.single_flight import Flight
 from flushtracker.serve.state_rows import StateRows
@@ -265,6 +265,7 @@ class ShapeAnswers:
             return Answer(handle, offset, seen.facts.schema, Body(), is_up_to_date=True, lsn=lsn)
         seen.found.require_snapshot()
         state = await self._newest_state(seen, seen.tx if request.is_returning else 0)
+        require_same(request, seen, state.facts)
         return await state_answer(request, state, initial_handle(request, state.handle), 0, seen)
 
     async def _rows(self, request: ShapeRequest, seen: SeenShape, handle: Handle, offset: ClientOffset) -> Answer:

@@ -13,7 +13,7 @@ from flushtracker.serve.definitions import Target
 from flushtracker.serve.on_demand.selection import Selection
 from flushtracker.serve.poller import Poller
 from flushtracker.serve.refusals import RefusalError, UnavailableError
-from flushtracker.serve.seen_shape import SeenShape
+from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
 from flushtracker.serve.shape_request import RequestedDefinition, ShapeRequest
 
 BEGIN_S: Final = 10.0
@@ -21,6 +21,17 @@ BEGIN_S: Final = 10.0
 
 _LOOK_AGAIN_S: Final = 1.0
 """It looks again after this time, and does not wait for a round to end."""
+
+_CHANGED: Final = "the shape that is defined so has changed; try again"
+
+
+def require_same(request: ShapeRequest, seen: SeenShape, facts: ShapeFacts) -> None:
+    """Raise ``UnavailableError`` if a shape that was found by its definition has begun again meanwhile.
+
+    It may be defined otherwise now, and have rows that the definition hides.
+    """
+    if not isinstance(request.shape, str) and facts.digest != seen.facts.digest:
+        raise UnavailableError(_CHANGED)
 
 
 class ShapeLooks:
@@ -39,7 +50,13 @@ class ShapeLooks:
 
     async def seen(self, request: ShapeRequest, *, fresh: bool) -> SeenShape:
         target = await self._target(request.shape)
-        return await self.look(target.shape_id, target.selection, fresh=fresh)
+        seen = await self.look(target.shape_id, target.selection, fresh=fresh)
+        # The look may be later than that of the registry.
+        if target.entry is not None and (
+            seen.found.entry is None or seen.found.entry.definition != target.entry.definition
+        ):
+            raise UnavailableError(_CHANGED)
+        return seen
 
     def is_on_demand(self, asked: str | RequestedDefinition) -> bool:
         """Whether it may be a definition on demand."""
@@ -81,11 +98,12 @@ class ShapeLooks:
 
     async def reached(self, request: ShapeRequest, seen: SeenShape) -> SeenShape:
         """The shape, once its log or the cut has what the client was shown; raises ``UnavailableError``."""
-        shape_id, end_s = seen.shape_id, self._now_s() + self._begin_s
+        first, shape_id, end_s = seen, seen.shape_id, self._now_s() + self._begin_s
         while seen.is_behind(shown_to(request, seen)):
             changed = self._poller.changed(shape_id, shown_to(request, seen) - 1, or_cut=True)
             try:
                 seen = await self.look(shape_id, seen.selection, newest=True)
+                require_same(request, first, seen.facts)
                 if not seen.is_behind(shown_to(request, seen)):
                     break
                 if self._now_s() >= end_s or self._poller.is_closed:

@@ -8,7 +8,7 @@ the key and what has changed, and with ``replica=full`` the whole row.
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from time import thread_time
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from flushtracker.shapes.where.query_set import END
 from flushtracker.wal.changes import Row
 
 Check = Callable[[], None]
+_T = TypeVar("_T")
 
 STEP_ROWS: Final = 500
 """Rows that a read takes at once before it stands back for others."""
@@ -43,10 +44,18 @@ def in_steps(rows: Iterable[pa.Table], check: Check) -> Iterator[pa.Table]:
             yield table.slice(start, STEP_ROWS)
 
 
+def checked(items: Iterable[_T], check: Check) -> Iterator[_T]:
+    """The same items, with a check before each: a client's condition may take a second for a row."""
+    for each in items:
+        check()
+        yield each
+
+
 def selected_rows(rows: Iterable[pa.Table], selection: Selection, check: Check) -> Iterator[pa.Table]:
     """The rows that are shown, in their order; raises ``DecodeError`` as :meth:`Selection.shown`."""
     for table in in_steps(rows, check):
-        texts = [selection.shown(text, columns_of(text)) for text in table["value"].to_pylist()]
+        values = checked(table["value"].to_pylist(), check)
+        texts = [selection.shown(text, columns_of(text)) for text in values]
         found = table.set_column(table.column_names.index("value"), "value", pa.array(texts, table["value"].type))
         yield found.filter(found["value"].is_valid())
 
@@ -96,13 +105,11 @@ class ParentChanges:
         """Whether a row that has changed is shown, or is not known to be hidden by then."""
         if self._versions is None or selection.matches is None:
             return self._versions != []
-        for start in range(0, len(self._versions), STEP_ROWS):
-            check()
+        for _, _, _, text in checked(self._versions, check):
             if thread_time() >= end_s:
                 return True
-            texts = (text for _, _, _, text in self._versions[start : start + STEP_ROWS])
             try:
-                if any(selection.matches(self.columns(text)) is True for text in texts):
+                if selection.matches(self.columns(text)) is True:
                     return True
             except DecodeError:
                 return True
@@ -138,7 +145,7 @@ def selected_transactions(
 
     def changes() -> Iterator[pa.Table]:
         def show(versions: Iterable[Version]) -> Iterator[tuple[int, str | None]]:
-            return shown_versions(versions, selection, parent.columns)
+            return shown_versions(checked(versions, check), selection, parent.columns)
 
         versions = parent.versions(check)
         if not parent.may_show(selection):

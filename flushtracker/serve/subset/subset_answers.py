@@ -23,7 +23,7 @@ from flushtracker.serve.handle import ClientOffset
 from flushtracker.serve.parts import Parts
 from flushtracker.serve.refusals import BadRequestError, RefetchError
 from flushtracker.serve.seen_shape import SeenShape
-from flushtracker.serve.shape_looks import ShapeLooks
+from flushtracker.serve.shape_looks import ShapeLooks, require_same
 from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.single_flight import Flight
 from flushtracker.serve.subset.subset_rows import ReadSubset
@@ -104,4 +104,6 @@ class SubsetAnswers:
 
         # A read that began after an earlier look might lack what this client was shown.
         key = seen.handle, seen.found.version, at, subset
-        return await parts.subset_flights.share(key, read, lambda _: None, group=seen.shape_id)
+        found = await parts.subset_flights.share(key, read, lambda _: None, group=seen.shape_id)
+        require_same(request, seen, found.shape.facts)
+        return found

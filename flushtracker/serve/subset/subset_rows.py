@@ -16,7 +16,7 @@ from flushtracker.serve.body import PAGE_BYTES, Body, join
 from flushtracker.serve.condition_text import condition_of, parsed_condition
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.on_demand.containment import require_own_rules
-from flushtracker.serve.on_demand.selected_log import in_steps
+from flushtracker.serve.on_demand.selected_log import checked, in_steps
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.subset.row_order import OrderedRow, RowOrder
@@ -100,7 +100,8 @@ class SubsetRows:
     def _matching(self, tables: Iterable[pa.Table], check: Callable[[], None]) -> Iterator[OrderedRow]:
         is_read = self.matches is not None or bool(self.order.terms)
         for table in in_steps(tables, check):
-            for key, text in zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True):
+            pairs = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
+            for key, text in checked(pairs, check):
                 row: Row = columns_of(text) if is_read else {}
                 if self.matches is None or self.matches(row) is True:
                     yield self.order.row(key, text, row)

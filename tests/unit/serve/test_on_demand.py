@@ -5,15 +5,20 @@ import gc
 import math
 import time
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import pytest
 
+from flushtracker.config.write_config import LogConfig
 from flushtracker.events.registry_events import TableEntry
+from flushtracker.serve import open_tables
 from flushtracker.serve.live_serve_status import LiveServeStatus
 from flushtracker.serve.on_demand import selected_log
 from flushtracker.serve.on_demand.selection import Selection
+from flushtracker.serve.open_tables import OpenTables
+from flushtracker.serve.single_flight import AbandonedError
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.row_versions import changed_versions
 from flushtracker.shapes.definition import ShapeDefinition
@@ -221,6 +226,47 @@ async def test_no_row_is_shown_of_a_parent_that_was_defined_anew_meanwhile(log: 
         change(log, 24, "insert", 3, b="t")
         await server.served.parts.poller.current(fresh=True)
         assert (await client.step(server)).status == 404
+
+
+@pytest.mark.parametrize("asked", [{}, {"subset__limit": "9"}])
+async def test_no_row_is_shown_of_a_shape_that_was_defined_anew_meanwhile(log: str, asked: dict[str, str]) -> None:
+    """A look finds the shape that is defined as was asked; a read finds its next incarnation, which may show more."""
+    begin(log, replace(WHOLE, where="b"))
+    async with serving(log) as server:
+        poller = server.served.parts.poller
+        poller._poll_s = 1_000
+        await poller.current(fresh=True)
+        await poller.shape("orders")
+        again(log, order_entry(replace(WHOLE, incarnation=2)), 10)
+        made = replace(_SNAPSHOT, attempt=2, incarnation=2, starts_after=8, lsn=12)
+        append(log, snapshot_rows(made, {key(2): order(2, b="f")}, shape_id="orders"))
+        query = {"table": "orders", "where": "b", "offset": "-1", **asked}
+        assert (await server.get(query)).status == 503
+        await poller.current(fresh=True)
+        assert (await server.get(query)).status == 404
+
+
+def test_an_offset_of_the_past_is_of_the_same_source(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LSNs of two sources cannot be compared."""
+    begin(log, WHOLE)
+    ends = {"a": 90, "b": 70}
+    monkeypatch.setattr(open_tables, "last_committed", lambda _uri, _options, found, _by: ends[found.source])
+    tables, by = OpenTables(LogConfig(log, f"{log}_shapes"), None), datetime(2026, 1, 1, tzinfo=timezone.utc)
+    one = tables.rows("orders", SOURCE, None)[1]
+    assert [tables.since(replace(one, source=each), by) for each in ("a", "b", "a")] == [90, 70, 90]
+
+
+def test_a_read_ends_between_two_rows_once_nobody_waits_for_it() -> None:
+    """A condition may take a second for a row."""
+    judged = list[int]()
+
+    def check() -> None:
+        if judged:
+            raise AbandonedError
+
+    with pytest.raises(AbandonedError):
+        judged.extend(selected_log.checked([1, 2], check))
+    assert judged == [1]
 
 
 async def test_the_tail_shows_no_row_that_the_condition_hides(log: str) -> None:

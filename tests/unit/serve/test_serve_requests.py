@@ -254,6 +254,18 @@ def test_definition_of_several_sources_is_ambiguous() -> None:
     assert shape_id(Definitions(Registry.of([removed, *tables]), None), asked) == "two"
 
 
+def test_a_source_that_another_one_has_replaced_makes_no_definition_ambiguous() -> None:
+    """As for a shape that is asked for by its id; a shape that the new source lacks is that of the old one."""
+    items = ("public", "items")
+    old = ShapeEntry("7/1/s", ShapeDefinition("one", items), 7, shape_entry().starts_after)
+    new = replace(old, source="7/1/s/1")
+    left = replace(old, definition=ShapeDefinition("left", items, where="id = 1"))
+    tables = [replace(table_entry(), source=each.source, binding=TABLE) for each in (old, new)]
+    known = Definitions(Registry.of([old, new, left, *tables]), None)
+    assert known.target(RequestedDefinition("items", None, None, "default"), ()) == Target("one", entry=new)
+    assert shape_id(known, RequestedDefinition("items", "id = 1", None, "default")) == "left"
+
+
 def test_value_of_a_placeholder_is_only_ever_a_literal() -> None:
     """Whatever quotes it has: it means the shape whose literal it is, and no other."""
     items, value = ("public", "items"), "x' OR 'a' = 'a"
