@@ -20,7 +20,7 @@
     ├── SinkError                        exit 5   a Delta table cannot be written or is not ours
     ├── BrokerError                      exit 6   Kafka is unreachable or refuses a request
     │   ├── BrokerUnavailableError                Kafka did not answer in time; retry later
-    │   └── TopicLostError                        one topic is gone, or takes no records
+    │   └── TopicLostError                        one topic is gone or refused, or takes no records
     ├── PostgresError                    exit 7   PostgreSQL refuses a request
     │   ├── PostgresUnavailableError              the server is unreachable at the moment; retry later
     │   │   └── ReconnectError                        the next connection must ask for other messages
@@ -146,7 +146,10 @@ class BrokerUnavailableError(BrokerError):
 
 
 class TopicLostError(BrokerError):
-    """``topic`` was deleted or replaced, or has lost records, or ``is_there`` and takes none; others may be used."""
+    """``topic`` was deleted or replaced, has lost records, or is refused, or it ``is_there`` and takes no records.
+
+    Others may be used.
+    """
 
     def __init__(self, message: str, topic: str = "", *, is_there: bool = False) -> None:
         super().__init__(message)

@@ -14,11 +14,10 @@ from threading import Thread
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.events.topic_rules import Topics
-from flushtracker.kafka.client import ClientErrors, client_settings
+from flushtracker.kafka.client import ClientErrors, admin_client
 from flushtracker.kafka.kafka_config import KafkaConfig
 
 logger = logging.getLogger(__name__)
@@ -82,7 +81,7 @@ def _silence(servers: str) -> str | None:
     """Why none of the servers responds like a broker; ``None`` if one does."""
     errors = ClientErrors(SecretOptions())
     # The settings of every client, without those of a configuration.
-    client = AdminClient(client_settings(KafkaConfig(servers, _NO_TOPICS), errors))
+    client = admin_client(KafkaConfig(servers, _NO_TOPICS), errors)
     try:
         client.list_topics(timeout=_ANSWER_TIMEOUT_S)
     except KafkaException:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import BrokerError, ConfigError
@@ -191,6 +192,14 @@ def client_settings(config: KafkaConfig, errors: ClientErrors) -> dict[str, Any]
         "error_cb": errors.note,
         "logger": LIBRARY_LOG,
     }
+
+
+def admin_client(config: KafkaConfig, errors: ClientErrors) -> AdminClient:
+    """Raises ``ConfigError`` if librdkafka rejects its options."""
+    try:
+        return AdminClient(client_settings(config, errors))
+    except (KafkaException, TypeError) as error:
+        raise rejected_options(error, config.options) from error
 
 
 def producer_settings(config: KafkaConfig, errors: ClientErrors) -> dict[str, Any]:

@@ -7,16 +7,15 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
 
 from flushtracker.errors import BrokerError, TopicLostError
 from flushtracker.kafka.client import (
     NO_LEADER,
     ClientErrors,
-    client_settings,
+    admin_client,
     kafka_error,
     missing_acl,
-    rejected_options,
 )
 from flushtracker.kafka.kafka_config import KafkaConfig
 
@@ -56,10 +55,7 @@ class GroupOffsets:
     def __init__(self, config: KafkaConfig) -> None:
         self._servers, self._timeout_s = config.bootstrap_servers, config.retry_timeout_ms / 1000
         self._errors = ClientErrors(config.options)
-        try:
-            self._client = AdminClient(client_settings(config, self._errors))
-        except (KafkaException, TypeError) as error:
-            raise rejected_options(error, config.options) from error
+        self._client = admin_client(config, self._errors)
         self._unanswered: dict[str, str] = {}
 
     def sample(self, places: Mapping[str, Collection[Place]]) -> SampledOffsets:

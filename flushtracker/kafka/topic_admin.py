@@ -4,29 +4,28 @@ It never alters a topic, and deletes one only for the caller that created it.
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export these
-    AdminClient,
     ConfigResource,
     OffsetSpec,
     ResourceType,
 )
 from confluent_kafka.cimpl import NewTopic
 
-from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.errors import BrokerError, ConfigError, TopicLostError
 from flushtracker.events.topic_rules import TopicFacts, topic_faults, topic_settings
 from flushtracker.kafka.broker_check import log_waiting
 from flushtracker.kafka.client import (
     NO_LEADER,
     ClientErrors,
-    client_settings,
+    admin_client,
     kafka_error,
     missing_acl,
-    rejected_options,
 )
 from flushtracker.kafka.kafka_config import KafkaConfig
 
@@ -40,7 +39,20 @@ _REFUSED_AFTER_S: Final = 1.0
 _LOG_WAITING_AFTER_S: Final = 4.0
 """Soon enough for an operator who has just started the program; not used if the error itself follows soon."""
 
+_OF_TOPIC: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.POLICY_VIOLATION,
+    }
+)
+"""What is about one topic, and no retry changes."""
+
 _T = TypeVar("_T")
+_Lost = dict[str, TopicLostError]
 
 
 class TopicAdmin:
@@ -55,10 +67,7 @@ class TopicAdmin:
         self._timeout_s = max(config.retry_timeout_ms / 1000 if timeout_s is None else timeout_s, _LEAST_TIMEOUT_S)
         self._errors = ClientErrors(config.options)
         self._is_waiting = False
-        try:
-            self._client = AdminClient(client_settings(config, self._errors))
-        except (KafkaException, TypeError) as error:
-            raise rejected_options(error, config.options) from error
+        self._client = admin_client(config, self._errors)
 
     def facts(self, roles: Iterable[str] | None = None) -> dict[str, TopicFacts | None]:
         """The brokers' description of the topic of each role, of all without ``roles``; ``None`` if it does not exist.
@@ -71,22 +80,17 @@ class TopicAdmin:
         found = self.facts_of(names.values())
         return {role: found[name] for role, name in names.items()}
 
-    def facts_of(self, names: Iterable[str]) -> dict[str, TopicFacts | None]:
-        """Likewise, of any topics by their names; raises ``BrokerError``."""
+    def facts_of(self, names: Iterable[str], lost: _Lost | None = None) -> dict[str, TopicFacts | None]:
+        """Likewise, of any topics by their names; raises ``BrokerError``, unless it is about a topic, into ``lost``."""
         described = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
         self._wait(described.values())
-        found = {
-            name: self._answer(future, name, "described", "READ, WRITE or DESCRIBE")
-            for name, future in described.items()
-            if not _is_unknown_topic(future)
-        }
-        configs = self._configs(found)
-        return {
-            name: TopicFacts(name, len(found[name].partitions), configs[name], str(found[name].topic_id))
-            if name in found
-            else None
-            for name in described
-        }
+        known = {name: future for name, future in described.items() if not _is_unknown_topic(future)}
+        found = self._answers(known, "described", "READ, WRITE or DESCRIBE", lost)
+        configs = self._configs(found, lost)
+        facts: dict[str, TopicFacts | None] = dict.fromkeys(described.keys() - known.keys())
+        for name, config in configs.items():
+            facts[name] = TopicFacts(name, len(found[name].partitions), config, str(found[name].topic_id))
+        return facts
 
     def setting(self, topic: str, name: str) -> str:
         """One setting of any existing topic; raises ``BrokerError``."""
@@ -101,10 +105,9 @@ class TopicAdmin:
             BrokerError: the brokers do not answer, or refuse the request.
         """
         described = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s)
-        self._wait(described.values())
-        for name, future in described.items():
+        for name, found in self._answers(described, "described", "READ, WRITE or DESCRIBE").items():
             least = self._least_replicas(name)
-            for partition in self._answer(future, name, "described", "READ, WRITE or DESCRIBE").partitions:
+            for partition in found.partitions:
                 replicas, most = len(partition.isr), len(partition.replicas)
                 # A topic with fewer replicas needs only those.
                 if replicas < min(most if least is None else least, most):
@@ -123,17 +126,17 @@ class TopicAdmin:
             return None
         return int(least) if least.isdecimal() else None
 
-    def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    def _configs(self, names: Iterable[str], lost: _Lost | None = None) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not resources:
             return {}
-        configs = {}
         described = self._client.describe_configs(resources, request_timeout=self._timeout_s)
-        self._wait(described.values())
-        for resource, future in described.items():
-            entries = self._answer(future, resource.name, "described with its configuration", "DESCRIBE_CONFIGS")
-            configs[resource.name] = {entry.name: entry.value for entry in entries.values() if entry.value is not None}
-        return configs
+        futures = {resource.name: future for resource, future in described.items()}
+        found = self._answers(futures, "described with its configuration", "DESCRIBE_CONFIGS", lost)
+        return {
+            name: {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+            for name, entries in found.items()
+        }
 
     def create(self, roles: Iterable[str]) -> None:
         """Create the topics of these roles with the required settings; all exist when this returns.
@@ -144,11 +147,12 @@ class TopicAdmin:
         by_role, partitions = self._config.topics.by_role(), self._config.partitions
         self.create_as({by_role[role]: (role, partitions) for role in roles})
 
-    def create_as(self, roles: Mapping[str, tuple[str, int]]) -> None:
+    def create_as(
+        self, roles: Mapping[str, tuple[str, int]], lost: _Lost | None = None
+    ) -> dict[str, TopicFacts | None]:
         """Create topics by their names, each with the settings of a role, and this many partitions.
 
-        Raises:
-            BrokerError: as :meth:`create`.
+        Returns, and raises, as :meth:`facts_of`; a topic is an error if it cannot be created, or exists already.
         """
         config = self._config
         topics = [
@@ -166,18 +170,17 @@ class TopicAdmin:
             for name, (role, partitions) in roles.items()
         ]
         created = self._client.create_topics(topics, request_timeout=self._timeout_s)
-        self._wait(created.values())
-        for name, future in created.items():
-            self._answer(future, name, "created", "CREATE")
+        names = self._answers(created, "created", "CREATE", lost)
         # A broker may list a new topic some time after the controller has created it.
         deadline = time.monotonic() + self._timeout_s
-        while None in self.facts_of(roles).values():
+        while None in (facts := self.facts_of(names, lost)).values():
             if time.monotonic() > deadline:
                 raise BrokerError(
                     f"Kafka at {config.bootstrap_servers} has created the topics but does not list them after "
                     f"{self._timeout_s:g} s; check the controller's log"
                 )
             time.sleep(_PAUSE_S)
+        return facts
 
     def delete(self, roles: Iterable[str]) -> None:
         """Delete the topics of these roles, which the caller has created.
@@ -187,9 +190,7 @@ class TopicAdmin:
         """
         names = [self._config.topics.by_role()[role] for role in roles]
         deleted = self._client.delete_topics(names, request_timeout=self._timeout_s)
-        self._wait(deleted.values())
-        for name, future in deleted.items():
-            self._answer(future, name, "deleted", "DELETE")
+        self._answers(deleted, "deleted", "DELETE")
 
     def record_count(self, role: str) -> int:
         """The approximate number of records in the topic of a role: compaction leaves Kafka offsets unused.
@@ -230,6 +231,17 @@ class TopicAdmin:
                 self._is_waiting = True
                 log_waiting(self._config.bootstrap_servers, self._errors.last, self._timeout_s - waited_s)
 
+    def _answers(
+        self, futures: "Mapping[str, Future[_T]]", done: str, operation: str, lost: _Lost | None = None
+    ) -> dict[str, _T]:
+        """The results by topic, once all are there; without ``lost`` raises also what is about one topic."""
+        self._wait(futures.values())
+        found = {}
+        for topic, future in futures.items():
+            with _noting(lost):
+                found[topic] = self._answer(future, topic, done, operation)
+        return found
+
     def _answer(self, future: "Future[_T]", topic: str, done: str, operation: str) -> _T:
         """The future's result; on failure, the topic could not be ``done``, which needs an ACL for ``operation``."""
         try:
@@ -242,15 +254,27 @@ class TopicAdmin:
                     f"Kafka at {self._config.bootstrap_servers} does not answer within {self._timeout_s:g} s: "
                     f"{self._errors.last}"
                 ) from exception
-            kind = _NoLeaderError if error.code() in NO_LEADER else BrokerError
             reason = f"{self._errors.masked(error)}{missing_acl(error, operation, f'topic {topic}')}"
             if error.code() == KafkaError.INVALID_REPLICATION_FACTOR:
                 reason = f"{reason.rstrip('.')}; start all brokers, or set kafka.replication_factor to their number"
-            raise kind(f"topic {topic} cannot be {done}: {reason}") from exception
+            message = f"topic {topic} cannot be {done}: {reason}"
+            if error.code() in _OF_TOPIC:
+                raise TopicLostError(message, topic) from exception
+            raise (_NoLeaderError if error.code() in NO_LEADER else BrokerError)(message) from exception
 
 
 class _NoLeaderError(BrokerError):
     """A partition has no leader at the moment; one will be elected soon."""
+
+
+@contextmanager
+def _noting(lost: _Lost | None) -> Iterator[None]:
+    try:
+        yield
+    except TopicLostError as error:
+        if lost is None:
+            raise
+        lost[error.topic] = error
 
 
 def _is_unknown_topic(future: "Future[_T]") -> bool:

@@ -13,20 +13,20 @@ from typing import Final, NoReturn
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export these
     AclOperation,
-    AdminClient,
     TopicDescription,
 )
 
 from flushtracker.errors import NEW_TOPIC, BrokerError, TopicLostError
 from flushtracker.kafka.client import (
     ClientErrors,
-    client_settings,
+    admin_client,
     kafka_error,
     missing_acl,
     producer_settings,
     rejected_options,
 )
 from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.topic_admin import TopicAdmin
 
 _ROOM_S: Final = 0.1
 _LOOK_S: Final = 5.0
@@ -131,6 +131,7 @@ class TransactionalProducer:
         if self._lost is not None:
             raise self._lost
         if time.monotonic() > deadline:
+            self._check_replicas()
             raise BrokerError(f"Kafka at {self._servers} has not confirmed all records: {self._errors.last}")
 
     def _find_lost(self) -> None:
@@ -139,7 +140,7 @@ class TransactionalProducer:
         It would ask without end to add a topic that was deleted, and names none that it may not write to. One broker
         alone may not know a topic yet, so two answers must lack it.
         """
-        admin = AdminClient(client_settings(self._config, self._errors))
+        admin = admin_client(self._config, self._errors)
         described = admin.describe_topics(
             TopicCollection(sorted(self._topics)), include_authorized_operations=True, request_timeout=_LOOK_S
         )
@@ -150,6 +151,13 @@ class TransactionalProducer:
                 self._absent.add(topic)
             if error is not None and (error.code() in _REFUSED or topic in before & self._absent):
                 self._note(error, topic)
+
+    def _check_replicas(self) -> None:
+        """Raise a ``TopicLostError`` for a topic that takes no records for lack of replicas, and other errors."""
+        admin = TopicAdmin(self._config, timeout_s=_LOOK_S)
+        for topic in sorted(self._topics):
+            if (lacking := admin.lacking_replicas([topic])) is not None:
+                raise TopicLostError(lacking, topic, is_there=True)
 
     def commit(self) -> None:
         """Raises ``BrokerError`` if it is not, or may not be, committed."""

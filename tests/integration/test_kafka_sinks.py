@@ -1,6 +1,7 @@
 """Kafka sinks with all parts real: PostgreSQL, capture, the tracker's core, ``flushtracker sink``, consumer groups."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -240,11 +241,48 @@ def test_a_topic_that_refuses_a_record_sets_only_its_shape_aside(
     sink.rig.execute_and_wait(statement)
     check_only_notes_is_set_aside(sink, reason)
     sink.kill()
+    sink.start()
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (12, 'eu', 'new')")
+    reads, _ = sink.groups
+    sink.rig.wait(lambda: sink.is_running() and (reads.step() or '{"id":12}' in reads.rows), "the other shape", 60)
+    assert f"{name} is {refusing}, but must be" in sink.log()
+    sink.kill()
     sink.set(f"{sink.topic}.notes", name, usual)
     sink.start()
     notes = notes_group(sink)
     sink.rig.wait(lambda: sink.is_running() and (notes.step() or notes.operations), "the record", 60)
     assert notes.operations == ["t" if statement.startswith("TRUNCATE") else "c"]
+
+
+@contextmanager
+def secured_sink(
+    postgres: LocalPostgres,
+    secured_broker: SecuredBroker,
+    folder: Path,
+    topic_name: Callable[[str], str],
+    *of_notes: str,
+) -> Iterator[tuple[SinkRig, str]]:
+    """A program with the ACLs of docs/security.md, and its user; ``of_notes`` are those on the topic of ``notes``."""
+    broker = RunningBroker(secured_broker.open_servers)
+    with publishing_rig(postgres, broker, folder, topic_name, USERS) as publishing:
+        sink = SinkRig(publishing, (topic_name("a"), topic_name("b")))
+        topics, notes_topic = publishing.rig.topics, f"{sink.topic}.notes"
+        state = topics["shapes"].replace(".shapes", ".sinks")
+        acls = {
+            *((each, topic) for topic in (sink.topic, state) for each in ("WRITE", "DESCRIBE_CONFIGS", "CREATE")),
+            *((each, notes_topic) for each in of_notes),
+            *(("DESCRIBE_CONFIGS", topics[role]) for role in ("shapes", "shape_changes", "flushes")),
+            *(("READ", topic) for topic in (topics["shapes"], topics["shape_changes"], topics["snapshots"], state)),
+            *(("DESCRIBE", f"group {group.name}") for group in sink.groups),
+            ("WRITE", topics["flushes"]),
+            ("WRITE", f"transactional_id {state} kafka"),
+        }
+        user = secured_broker.create_user(acls)
+        sink.kafka = {"bootstrap_servers": secured_broker.servers, "options": user.options(secured_broker.ca_file)}
+        try:
+            yield sink, user.name
+        finally:
+            sink.close()
 
 
 @pytest.mark.parametrize("is_described", [True, False])
@@ -255,40 +293,46 @@ def test_an_acl_that_is_taken_away_sets_only_its_shape_aside(
     topic_name: Callable[[str], str],
     is_described: bool,  # noqa: FBT001
 ) -> None:
-    """The program has the ACLs of docs/security.md. WRITE implies DESCRIBE, which looks at the groups need."""
-    broker = RunningBroker(secured_broker.open_servers)
-    with publishing_rig(postgres, broker, tmp_path, topic_name, USERS) as publishing:
-        sink = SinkRig(publishing, (topic_name("a"), topic_name("b")))
-        topics, notes_topic = publishing.rig.topics, f"{sink.topic}.notes"
-        state = topics["shapes"].replace(".shapes", ".sinks")
-        written = [f"{sink.topic}", notes_topic, state]
-        acls = {
-            *((operation, topic) for topic in written for operation in ("WRITE", "DESCRIBE_CONFIGS", "CREATE")),
-            *(("DESCRIBE_CONFIGS", topics[role]) for role in ("shapes", "shape_changes", "flushes")),
-            *(("READ", topic) for topic in (topics["shapes"], topics["shape_changes"], topics["snapshots"], state)),
-            *(("DESCRIBE", f"group {group.name}") for group in sink.groups),
-            ("WRITE", topics["flushes"]),
-            ("WRITE", f"transactional_id {state} kafka"),
-            *((("DESCRIBE", notes_topic),) if is_described else ()),
-        }
-        user = secured_broker.create_user(acls)
-        sink.kafka = {"bootstrap_servers": secured_broker.servers, "options": user.options(secured_broker.ca_file)}
-        try:
-            begin_two_shapes(sink, "id int PRIMARY KEY")
-            sink.rig.execute_and_wait("INSERT INTO notes VALUES (1)")
-            notes = notes_group(sink)
-            sink.groups.remove(notes)
-            sink.rig.wait(lambda: sink.is_running() and (notes.step(commits=False) or notes.rows), "the record", 60)
-            secured_broker.take(user.name, ("WRITE", notes_topic))
-            sink.rig.execute_and_wait("INSERT INTO notes VALUES (2)")
-            allow = f"allow this user {'WRITE' if is_described else 'DESCRIBE'} on topic {notes_topic}"
-            check_only_notes_is_set_aside(sink, allow)
-            secured_broker.allow(user.name, [("WRITE", notes_topic)])
+    """WRITE implies DESCRIBE, which looks at the groups need."""
+    acls = "WRITE", "DESCRIBE_CONFIGS", "CREATE", *(("DESCRIBE",) if is_described else ())
+    with secured_sink(postgres, secured_broker, tmp_path, topic_name, *acls) as (sink, user):
+        notes_topic = f"{sink.topic}.notes"
+        begin_two_shapes(sink, "id int PRIMARY KEY")
+        sink.rig.execute_and_wait("INSERT INTO notes VALUES (1)")
+        notes = notes_group(sink)
+        sink.groups.remove(notes)
+        sink.rig.wait(lambda: sink.is_running() and (notes.step(commits=False) or notes.rows), "the record", 60)
+        secured_broker.take(user, ("WRITE", notes_topic))
+        sink.rig.execute_and_wait("INSERT INTO notes VALUES (2)")
+        allow = f"allow this user {'WRITE' if is_described else 'DESCRIBE'} on topic {notes_topic}"
+        check_only_notes_is_set_aside(sink, allow)
+        secured_broker.allow(user, [("WRITE", notes_topic)])
+        sink.kill()
+        sink.start()
+        sink.rig.wait(lambda: sink.is_running() and (notes.step() or len(notes.rows) == 2), "the records", 60)
+
+
+def test_an_acl_that_is_missing_at_the_start_sets_only_its_shape_aside(
+    postgres: LocalPostgres, secured_broker: SecuredBroker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    """Each start names the next one, and the shape gets everything once it has them all."""
+    with secured_sink(postgres, secured_broker, tmp_path, topic_name) as (sink, user):
+        notes_topic = f"{sink.topic}.notes"
+        begin_two_shapes(sink, "id int PRIMARY KEY")
+        sink.rig.execute_and_wait("INSERT INTO notes VALUES (1)")
+        check_only_notes_is_set_aside(sink, f"allow this user READ, WRITE or DESCRIBE on topic {notes_topic}")
+        for given, missing in (("DESCRIBE", "CREATE"), ("CREATE", "DESCRIBE_CONFIGS"), ("DESCRIBE_CONFIGS", "WRITE")):
             sink.kill()
+            secured_broker.allow(user, [(given, notes_topic)])
             sink.start()
-            sink.rig.wait(lambda: sink.is_running() and (notes.step() or len(notes.rows) == 2), "the records", 60)
-        finally:
-            sink.close()
+            allow = f"allow this user {missing} on topic {notes_topic}"
+            sink.rig.wait(lambda allow=allow: sink.is_running() and allow in sink.log(), allow, 60)  # type: ignore[misc]
+        sink.kill()
+        secured_broker.allow(user, [("WRITE", notes_topic)])
+        sink.start()
+        notes = notes_group(sink)
+        sink.rig.wait(lambda: sink.is_running() and (notes.step() or notes.rows), "the record", 60)
+        assert "shape is set aside shape_id=eu" not in sink.log()
 
 
 def test_after_a_new_epoch_the_shape_needs_another_topic_and_no_source(sink: SinkRig) -> None:

@@ -59,7 +59,7 @@ _SNAPSHOT_S: Final = 12 * 60
 class SinkFeeder:
     """Feeds the topics of ``config``, which are ``topics``, until told to stop; close it when done.
 
-    ``lost``: the topics that are not written to, with the reasons.
+    ``lost``: the topics that are not written to, with the reasons; ``topics`` need not have them.
 
     Raises:
         BrokerError: the brokers do not answer, or refuse something.
@@ -147,7 +147,7 @@ class SinkFeeder:
         if topic is None or reason is not None:
             self._log.not_written(entry, reason)
             return None
-        facts, waits = self._topics[topic.name], bool(definition.snapshot)
+        facts, waits = self._topics.get(topic.name, TopicFacts(topic.name, 1, {})), bool(definition.snapshot)
         stored = self._stored.feed(entry, topic.name)
         feed = self._feeds[shape] = ShapeFeed(stored, topic.groups, facts, waits_for_snapshot=waits)
         self._sources[definition.id] = entry.source

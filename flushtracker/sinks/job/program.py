@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Final
 
 from flushtracker.config.streams import FLUSHES, SHAPE_CHANGES, SHAPES, SNAPSHOTS_TAKEN
-from flushtracker.errors import ConfigError, TopicLostError
+from flushtracker.errors import TopicLostError
 from flushtracker.events.topic_rules import TopicFacts, topic_faults
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
@@ -26,8 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     set_on_signals(stop)
     exit_if_hung("flushtracker sink", stop.is_set, STOP_TIMEOUT_S, arguments.log_format)
     require_topics(config.kafka, (SHAPES, SHAPE_CHANGES, FLUSHES))
-    topics = _ready_topics(config)
     live, lost = LiveSinkStatus(), dict[str, TopicLostError]()
+    topics = _ready_topics(config, lost)
     with serving(config.status, live.read):
         while not stop.is_set():
             with closing(SinkFeeder(config, topics, live, lost)) as feeder:
@@ -40,24 +40,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _ready_topics(config: FeedConfig) -> dict[str, TopicFacts]:
-    """Each topic, after the missing ones are created.
+def _ready_topics(config: FeedConfig, lost: dict[str, TopicLostError]) -> dict[str, TopicFacts]:
+    """Each topic, after the missing ones are created, without those that are wrong or refused: they are ``lost``.
 
     Raises:
-        ConfigError: a topic is wrong.
-        BrokerError: the brokers do not answer, or refuse a request.
+        BrokerError: the brokers do not answer, or refuse something else; the topic of the state is lost.
     """
     admin = TopicAdmin(config.kafka)
     # A sink's topic keeps all records until they are read, as shape changes are kept.
     roles = {topic.name: (SHAPE_CHANGES, topic.partitions) for topic in config.topics.values()}
     roles[config.state_topic] = SNAPSHOTS_TAKEN, 1
-    facts = admin.facts_of(roles)
-    missing = {name: role for name, role in roles.items() if facts[name] is None}
+    facts = admin.facts_of(roles, lost)
+    missing = {name: roles[name] for name, each in facts.items() if each is None}
     if missing:
-        admin.create_as(missing)
-        facts |= admin.facts_of(missing)
+        facts |= admin.create_as(missing, lost)
     limits = {"retention_ms": config.kafka.retention_ms, "max_event_bytes": config.kafka.max_event_bytes}
     found = {name: each for name, each in facts.items() if each is not None}
-    if faults := [fault for name, each in found.items() for fault in topic_faults(roles[name][0], each, **limits)]:
-        raise ConfigError("; ".join(faults))
+    for name, each in found.items():
+        if faults := topic_faults(roles[name][0], each, **limits):
+            lost[name] = TopicLostError("; ".join(faults), name)
+    if config.state_topic in lost:
+        raise lost[config.state_topic]
     return found

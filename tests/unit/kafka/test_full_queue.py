@@ -11,6 +11,7 @@ from flushtracker.errors import BrokerError, TopicLostError
 from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka import transactions
 from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.transactions import TransactionalProducer
 
 
@@ -55,7 +56,21 @@ def test_a_full_queue_is_an_error_in_time(
             self._note(KafkaError(code), "t")
 
     monkeypatch.setattr(TransactionalProducer, "_find_lost", found)
+    monkeypatch.setattr(TopicAdmin, "lacking_replicas", lambda *_: None)
     producer.begin()
     with pytest.raises(BrokerError) as error:
         producer.publish("t", None, b"x")
     assert type(error.value) is expected
+
+
+def test_a_topic_that_lacks_replicas_is_named_and_no_other_one(
+    monkeypatch: pytest.MonkeyPatch, producer: TransactionalProducer
+) -> None:
+    """The program ended, for all shapes: the client sends its records again without end."""
+    lacking = {"t": "partition 0 of topic t has 1 in-sync replicas, but min.insync.replicas is 2"}
+    monkeypatch.setattr(TransactionalProducer, "_find_lost", lambda _: None)
+    monkeypatch.setattr(TopicAdmin, "lacking_replicas", lambda _, topics: lacking.get(*topics))
+    producer._topics.add("s")
+    with pytest.raises(TopicLostError, match=r"but min\.insync\.replicas is 2") as error:
+        producer.publish("t", None, b"x")
+    assert (error.value.topic, error.value.is_there) == ("t", True)

@@ -54,7 +54,7 @@ class _Client:
 
 def test_what_was_deleted_before_a_group_has_committed_is_seen_with_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The beginnings were read first: the deleted records then counted as read."""
-    monkeypatch.setattr(group_offsets, "AdminClient", lambda _: _Client())
+    monkeypatch.setattr(group_offsets, "admin_client", lambda *_: _Client())
     assert GroupOffsets(_CONFIG).sample({"a": [("t", 0)]}) == SampledOffsets(
         begins={("t", 0): 4}, committed={"a": {("t", 0): 5}}, ends={("t", 0): 7}
     )
@@ -72,7 +72,7 @@ def test_a_topic_or_a_group_that_cannot_be_asked_is_left_out_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ) -> None:
     """The program ended, at each start, before it had fed any shape."""
-    monkeypatch.setattr(group_offsets, "AdminClient", lambda _: _Client({name.split()[1]: code}))
+    monkeypatch.setattr(group_offsets, "admin_client", lambda *_: _Client({name.split()[1]: code}))
     found = GroupOffsets(_CONFIG).sample({"a": [("t", 0)], "b": [("u", 0)]})
     assert found.unanswered.keys() == {name}
     assert found.unanswered[name].startswith(f"the offsets of {name} at kafka:9092 cannot be read: ")

@@ -58,7 +58,7 @@ def test_writer_without_describe_configs_learns_why_nothing_is_confirmed(
     monkeypatch: pytest.MonkeyPatch, in_sync: int, least: str | None, expected: str | None
 ) -> None:
     """The documented ACL of `write` on `flushes` is WRITE alone, with which it sees the replicas."""
-    monkeypatch.setattr(topic_admin, "AdminClient", lambda _: _Client(in_sync, least))
+    monkeypatch.setattr(topic_admin, "admin_client", lambda *_: _Client(in_sync, least))
     found = TopicAdmin(_CONFIG).lacking_replicas(["flushes"])
     begin = f"partition 0 of topic flushes has {in_sync} in-sync replicas"
     assert found == (None if expected is None else f"{begin}{expected}; start the brokers that have the others")
