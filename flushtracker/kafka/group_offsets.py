@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
 
 from flushtracker.errors import BrokerError, TopicLostError
@@ -19,7 +19,15 @@ from flushtracker.kafka.client import (
 )
 from flushtracker.kafka.kafka_config import KafkaConfig
 
-_NO_GROUP: Final = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.UNKNOWN_TOPIC_OR_PART})
+_UNKNOWN: Final = frozenset(
+    {
+        KafkaError.GROUP_ID_NOT_FOUND,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        # librdkafka's answer for all partitions if none has a leader, or is there.
+        KafkaError._NOENT,
+    }
+)
 _NOT_NOW: Final = NO_LEADER | {
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -31,18 +39,19 @@ _NOT_NOW: Final = NO_LEADER | {
 _T = TypeVar("_T")
 Place = tuple[str, int]
 """A topic and the number of a partition."""
+Subject = tuple[Literal["topic", "group"], str]
 
 
 class SampledOffsets(NamedTuple):
     """``committed`` has the groups that have committed anything; ``begins`` were read after it, and ``ends`` last.
 
-    ``unanswered``: why a topic or a group could not be asked, by ``topic NAME`` or ``group NAME``.
+    ``unanswered``: why a topic or a group could not be asked.
     """
 
     begins: dict[Place, int]
     committed: dict[str, dict[Place, int]]
     ends: dict[Place, int]
-    unanswered: Mapping[str, str] = MappingProxyType({})
+    unanswered: Mapping[Subject, str] = MappingProxyType({})
 
 
 class GroupOffsets:
@@ -54,9 +63,9 @@ class GroupOffsets:
 
     def __init__(self, config: KafkaConfig) -> None:
         self._servers, self._timeout_s = config.bootstrap_servers, config.retry_timeout_ms / 1000
-        self._errors = ClientErrors(config.options)
+        self._config, self._errors = config, ClientErrors(config.options)
         self._client = admin_client(config, self._errors)
-        self._unanswered: dict[str, str] = {}
+        self._unanswered: dict[Subject, str] = {}
 
     def sample(self, places: Mapping[str, Collection[Place]]) -> SampledOffsets:
         """The offsets of these partitions that there are, by the groups that read them.
@@ -82,31 +91,48 @@ class GroupOffsets:
         found: dict[Place, int] = {}
         for of, future in futures.items():
             with suppress(_UnknownError):
-                found[of.topic, of.partition] = self._answer(future, "topic", of.topic).offset
+                offset = self._answer(future, ("topic", of.topic)).offset
+                if offset < 0:
+                    self._unanswered["topic", of.topic] = (
+                        f"the leader of a partition of topic {of.topic} does not answer"
+                    )
+                else:
+                    found[of.topic, of.partition] = offset
+        if not found:
+            self._note_leaderless({topic for topic, _ in places})
         return found
+
+    def _note_leaderless(self, topics: Collection[str]) -> None:
+        # A client may ask a broker that has just gone, and goes on to ask that one.
+        client, not_now = admin_client(self._config, self._errors), _NOT_NOW | {KafkaError._TIMED_OUT}
+        described = client.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout_s)
+        for topic, future in described.items():
+            with suppress(_UnknownError):
+                if any(each.leader is None for each in self._answer(future, ("topic", topic), not_now).partitions):
+                    self._unanswered["topic", topic] = f"a partition of topic {topic} has no leader"
 
     def _committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
         request = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])
         (future,) = self._client.list_consumer_group_offsets([request], request_timeout=self._timeout_s).values()
         try:
-            found = self._answer(future, "group", group).topic_partitions
+            found = self._answer(future, ("group", group)).topic_partitions
         except _UnknownError:
             return {}
         return {(each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0}
 
-    def _answer(self, future: "Future[_T]", kind: str, name: str) -> _T:
+    def _answer(self, future: "Future[_T]", of: Subject, not_now: Collection[int] = _NOT_NOW) -> _T:
         try:
             return future.result()
         except KafkaException as exception:
-            error, subject = kafka_error(exception), f"{kind} {name}"
+            error, subject = kafka_error(exception), " ".join(of)
             reason = f"{self._errors.masked(error)}{missing_acl(error, 'DESCRIBE', subject)}"
             message = f"the offsets of {subject} at {self._servers} cannot be read: {reason}"
-            if kind == "topic" and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise TopicLostError(message, name) from exception
-            if error.code() in _NOT_NOW:
-                self._unanswered[subject] = message
+            if of[0] == "topic" and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise TopicLostError(message, of[1]) from exception
+            if error.code() in not_now:
+                self._unanswered[of] = message
                 raise _UnknownError(message) from exception
-            raise (_UnknownError if error.code() in _NO_GROUP else BrokerError)(message) from exception
+            raise (_UnknownError if error.code() in _UNKNOWN else BrokerError)(message) from exception
 
 
 class _UnknownError(BrokerError):

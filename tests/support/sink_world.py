@@ -8,7 +8,7 @@ import pytest
 
 from flushtracker.events.topic_rules import TopicFacts, Topics
 from flushtracker.kafka import flush_notifier
-from flushtracker.kafka.group_offsets import Place, SampledOffsets
+from flushtracker.kafka.group_offsets import Place, SampledOffsets, Subject
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.sinks.job import feeder, sink_registry, stored_feeds, topic_snapshots
 from flushtracker.sinks.job.feed_config import FeedConfig, SinkTopic
@@ -64,7 +64,7 @@ class SinkWorld:
         self.ends: dict[str, int] = defaultdict(int)
         """Of the sinks' topics, which keep no records."""
         self.gone: set[str] = set()
-        self.unanswered: dict[str, str] = {}
+        self.unanswered: dict[Subject, str] = {}
         self.flushed: dict[bytes, bytes] = {}
         self.open_readers = 0
         self.now_s = 0.0

@@ -9,6 +9,7 @@ from typing import Final
 from flushtracker.errors import listed
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.kafka.group_offsets import Subject
 from flushtracker.sinks.group_progress import RecordLoss
 from flushtracker.sinks.job.shape_feed import ShapeFeed
 from flushtracker.status.sink_status import SinkShape
@@ -25,7 +26,7 @@ class FeedLog:
 
     def __init__(self) -> None:
         self._losses: dict[tuple[str, str], tuple[RecordLoss, ...]] = {}
-        self._unanswered: Mapping[str, str] = {}
+        self._unanswered: Mapping[Subject, str] = {}
         self._gaps: set[tuple[str, str]] = set()
         self._not_written: dict[tuple[str, str], tuple[int, str | None]] = {}
 
@@ -65,7 +66,7 @@ class FeedLog:
                     *(feed.shape_id, feed.topic, loss.group, loss.partition, loss.position, loss.begin),
                 )
 
-    def unanswered(self, reasons: Mapping[str, str]) -> None:
+    def unanswered(self, reasons: Mapping[Subject, str]) -> None:
         """Log which topics and groups cannot be asked now, whenever that changes."""
         for subject in reasons.keys() - self._unanswered.keys():
             logger.warning("shapes wait for an answer reason=%s", reasons[subject])

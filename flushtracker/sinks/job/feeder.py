@@ -302,7 +302,7 @@ class SinkFeeder:
             return
         self._log.unanswered(sample.unanswered)
         for feed in unread:
-            if f"topic {feed.topic}" in sample.unanswered:
+            if ("topic", feed.topic) in sample.unanswered:
                 continue
             committed = {group: _of(feed.topic, found) for group, found in sample.committed.items()}
             look = TopicLook(_of(feed.topic, sample.begins), committed, _of(feed.topic, sample.ends))

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
 
 from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka import group_offsets
-from flushtracker.kafka.group_offsets import GroupOffsets, SampledOffsets
+from flushtracker.kafka.group_offsets import GroupOffsets, SampledOffsets, Subject
 from flushtracker.kafka.kafka_config import KafkaConfig
 
 _CONFIG = KafkaConfig("kafka:9092", Topics("fragments", "flushes", "shapes", "shape_changes"))
@@ -29,12 +29,15 @@ def _done(answer: object) -> "Future[Any]":
 class _Client:
     """Retention deletes four records when the first group is asked, whose reader then continues after them.
 
-    ``errors``: the answers about a topic or a group, by its name.
+    ``errors``: the answers about a topic or a group, by its name; no leader has answered with ``OFFSET_INVALID``.
     """
 
     def __init__(self, errors: Mapping[str, int] | None = None) -> None:
         self._begin, self._end = 0, 5
-        self._errors = {name: KafkaException(KafkaError(code)) for name, code in (errors or {}).items()}
+        self._errors = {
+            name: SimpleNamespace(offset=code) if code == OFFSET_INVALID else KafkaException(KafkaError(code))
+            for name, code in (errors or {}).items()
+        }
 
     def list_consumer_group_offsets(self, requests: list[ConsumerGroupTopicPartitions], request_timeout: float) -> Any:  # noqa: ARG002
         self._begin = 4
@@ -61,21 +64,22 @@ def test_what_was_deleted_before_a_group_has_committed_is_seen_with_its_commit(m
 
 
 @pytest.mark.parametrize(
-    ("name", "code"),
+    ("of", "code"),
     [
-        ("topic u", KafkaError.LEADER_NOT_AVAILABLE),
-        ("group b", KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
-        ("group b", KafkaError.GROUP_AUTHORIZATION_FAILED),
+        (("topic", "u"), KafkaError.LEADER_NOT_AVAILABLE),
+        (("topic", "u"), OFFSET_INVALID),
+        (("group", "b"), KafkaError.COORDINATOR_LOAD_IN_PROGRESS),
+        (("group", "b"), KafkaError.GROUP_AUTHORIZATION_FAILED),
     ],
 )
 def test_a_topic_or_a_group_that_cannot_be_asked_is_left_out_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch, name: str, code: int
+    monkeypatch: pytest.MonkeyPatch, of: Subject, code: int
 ) -> None:
     """The program ended, at each start, before it had fed any shape."""
-    monkeypatch.setattr(group_offsets, "admin_client", lambda *_: _Client({name.split()[1]: code}))
+    monkeypatch.setattr(group_offsets, "admin_client", lambda *_: _Client({of[1]: code}))
     found = GroupOffsets(_CONFIG).sample({"a": [("t", 0)], "b": [("u", 0)]})
-    assert found.unanswered.keys() == {name}
-    assert found.unanswered[name].startswith(f"the offsets of {name} at kafka:9092 cannot be read: ")
+    assert found.unanswered.keys() == {of}
+    assert " ".join(of) in found.unanswered[of]
     assert found.begins.get(("t", 0)) == 4
-    assert (("u", 0) in found.begins) == (name != "topic u")
-    assert found.committed["b"] == ({} if name == "group b" else {("t", 0): 5})
+    assert (("u", 0) in found.begins) == (of != ("topic", "u"))
+    assert found.committed["b"] == ({} if of == ("group", "b") else {("t", 0): 5})

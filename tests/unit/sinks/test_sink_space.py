@@ -199,7 +199,7 @@ def test_a_topic_without_a_leader_counts_nothing_and_its_shape_is_not_set_aside(
     sink.send(TOPICS.shape_changes, change(1, 100, 0).to_json())
     topic = f"topic {name(1)}"
     sink.world.gone.add(topic)
-    sink.world.unanswered[f"topic {topic}"] = "no leader"
+    sink.world.unanswered["topic", topic] = "no leader"
     sink.world.run(6)
     assert ("set aside" in caplog.text, len(sink.world.flushed)) == (False, 0)
     assert caplog.messages == ["shapes wait for an answer reason=no leader"]
