@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export these
@@ -49,6 +49,8 @@ _REFUSED: Final = frozenset(
     }
 )
 """What a broker refuses because of a topic's settings or ACLs, and takes in other topics."""
+
+_T = TypeVar("_T")
 
 
 class TransactionalProducer:
@@ -103,14 +105,14 @@ class TransactionalProducer:
                 self._producer.produce(topic, value, key, partition, self._on_delivery, headers=sent)
                 break
             except BufferError:
-                self._producer.poll(_ROOM_S)
+                self._try(lambda: self._producer.poll(_ROOM_S))
                 if time.monotonic() - looked_s >= _LOOK_S:
                     looked_s = time.monotonic()
                     self._check_waiting(began_s + self._timeout_s)
             except KafkaException as error:
                 self._note(kafka_error(error), topic)
                 self._fail(error)
-        self._producer.poll(0)
+        self._try(lambda: self._producer.poll(0))
 
     def places(self) -> dict[tuple[str, int], tuple[int, int]]:
         """The first Kafka offset of the transaction's records so far and the one after the last, by partition.
@@ -118,7 +120,7 @@ class TransactionalProducer:
         Waits until the brokers have them all; raises ``BrokerError``.
         """
         deadline = time.monotonic() + self._timeout_s
-        while self._producer.flush(min(_LOOK_S, self._timeout_s)) and self._lost is None:
+        while self._try(lambda: self._producer.flush(min(_LOOK_S, self._timeout_s))) and self._lost is None:
             self._check_waiting(deadline)
         if self._lost is not None:
             raise self._lost
@@ -171,7 +173,7 @@ class TransactionalProducer:
     def close(self) -> None:
         """Abort what is open, as far as the brokers answer at once; the next producer does, too."""
         self._producer.purge()
-        with suppress(KafkaException):
+        with suppress(KafkaException, SystemError):
             self._producer.abort_transaction(1)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -190,11 +192,19 @@ class TransactionalProducer:
             reason = f"topic {topic} takes no records: {self._errors.masked(error)}{remedy}"
             self._lost = TopicLostError(reason, topic, is_there=is_there)
 
-    def _try(self, call: Callable[[], object]) -> None:
+    def _try(self, call: Callable[[], _T]) -> _T:
         try:
-            call()
+            return call()
         except KafkaException as error:
             self._fail(error)
+        except SystemError as error:
+            # So Python reports a callback that the client calls with a fatal error pending, such as that it is fenced.
+            pending: BaseException | None = error
+            while isinstance(pending, SystemError):
+                pending = pending.__cause__
+            if not isinstance(pending, KafkaException):
+                raise
+            self._fail(pending)
 
     def _fail(self, exception: KafkaException) -> NoReturn:
         error = kafka_error(exception)

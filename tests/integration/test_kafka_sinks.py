@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from flushtracker.errors import BrokerError
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker, RunningBroker
 from tests.support.capture_loop_parts import Tracker
@@ -124,11 +125,16 @@ def test_a_silent_group_holds_the_slot_and_is_named(sink: SinkRig) -> None:
     assert sink.rig.confirmed_lsn() <= last
 
 
-def begin_two_shapes(sink: SinkRig, notes: str) -> None:
-    """The shape ``eu``, and ``notes`` with another topic."""
+def configure_topics(sink: SinkRig, *shapes: str) -> None:
     names = tuple(group.name for group in sink.groups)
     eu = {"topic": sink.topic, "groups": list(names), "partitions": PARTITIONS}
-    sink.configure(names, topics={"eu": eu, "notes": {"topic": f"{sink.topic}.notes", "groups": [names[0]]}})
+    topics = {"eu": eu, "notes": {"topic": f"{sink.topic}.notes", "groups": [names[0]]}}
+    sink.configure(names, topics={shape_id: topics[shape_id] for shape_id in shapes})
+
+
+def begin_two_shapes(sink: SinkRig, notes: str, *, has_notes: bool = True) -> None:
+    """The shape ``eu``, and ``notes`` with another topic, or with none."""
+    configure_topics(sink, "eu", *(("notes",) if has_notes else ()))
     sink.rig.server.execute("DELETE FROM users", f"CREATE TABLE notes ({notes})")
     sink.rig.define(
         shape("eu", "public.users", where="region = 'eu'", writer="kafka", replica="full", snapshot=False),
@@ -153,6 +159,52 @@ def test_a_row_that_is_too_large_as_a_record_sets_only_its_shape_aside(sink: Sin
     tracker = Tracker(sink.rig)
     tracker.step()
     assert sink.rig.confirmed_lsn() <= first
+
+
+def test_a_shape_gets_all_its_changes_after_its_topic_is_added(sink: SinkRig) -> None:
+    """Until then it holds the slot, and the other one goes on."""
+    begin_two_shapes(sink, "id int PRIMARY KEY", has_notes=False)
+    sink.rig.execute_and_wait("INSERT INTO notes VALUES (1)", "INSERT INTO users VALUES (11, 'eu', 'new')")
+    reads, _ = sink.groups
+    sink.rig.wait(lambda: sink.is_running() and (reads.step() or reads.rows), "the record", 60)
+    sink.rig.wait(lambda: "reason=sink.topics has no topic for it" in sink.log(), "the reason", 60)
+    unread = min(event.last_log_offset.tx_offset for event in sink.rig.changes() if event.shape_id == "notes")
+    tracker = Tracker(sink.rig)
+    tracker.step()
+    assert sink.rig.confirmed_lsn() <= unread
+    sink.kill()
+    configure_topics(sink, "eu", "notes")
+    sink.start()
+    sink.rig.execute_and_wait("INSERT INTO notes VALUES (2)")
+    notes = notes_group(sink)
+
+    def is_confirmed() -> bool:
+        for group in sink.groups:
+            group.step()
+        tracker.step()
+        return sink.is_running() and sink.rig.confirmed_lsn() > unread and len(notes.rows) == 2
+
+    sink.rig.wait(is_confirmed, "the slot past the changes", 60)
+    assert len(notes.stored) == len(set(notes.stored)) == 2
+    assert "gap in the changes" not in sink.log()
+
+
+def test_a_second_program_ends_the_first_with_the_reason(sink: SinkRig) -> None:
+    """Each change is in the topic once."""
+    sink.rig.server.execute("DELETE FROM users")
+    sink.define(snapshot=False)
+    first = sink.start()
+    try:
+        sink.start()
+        sink.rig.execute_and_wait("INSERT INTO users VALUES (11, 'eu', 'new')")
+        assert first.wait(60) == BrokerError.exit_code
+    finally:
+        first.kill()
+    assert f"{sink.rig.settings['kafka']['topic_prefix']}.sinks kafka; only one may run" in sink.log()
+    sink.rig.execute_and_wait("INSERT INTO users VALUES (12, 'eu', 'new')")
+    reads, _ = sink.groups
+    sink.rig.wait(lambda: sink.is_running() and (reads.step() or len(reads.rows) == 2), "the records", 60)
+    assert len(reads.stored) == len(set(reads.stored))
 
 
 def check_only_eu_is_set_aside(sink: SinkRig, unread: int) -> None:

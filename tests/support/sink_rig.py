@@ -74,13 +74,14 @@ class SinkRig:
         assert end.end is not None
         return end.end
 
-    def start(self, *, waits: bool = True) -> None:
+    def start(self, *, waits: bool = True) -> "subprocess.Popen[bytes]":
         before = self.fed()
         with self.log_file.open("ab") as log:
             command = [sys.executable, "-m", "flushtracker", "sink", "--config", str(self._file)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         if waits:
             self.rig.wait(lambda: self.is_running() and self.fed() > before, "a fed shape", 60)
+        return self._process
 
     def delete_records(self) -> None:
         """Delete all records of the topic, as retention does."""

@@ -1,11 +1,11 @@
-"""Records that no broker takes fill the queue of a transaction: that ends with the reason."""
+"""What ends a transaction is an error with the reason: a full queue, a topic that takes nothing, a fatal error."""
 
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from flushtracker.errors import BrokerError, TopicLostError
 from flushtracker.events.topic_rules import Topics
@@ -74,3 +74,18 @@ def test_a_topic_that_lacks_replicas_is_named_and_no_other_one(
     with pytest.raises(TopicLostError, match=r"but min\.insync\.replicas is 2") as error:
         producer.publish("t", None, b"x")
     assert (error.value.topic, error.value.is_there) == ("t", True)
+
+
+def test_a_fatal_error_during_a_callback_is_that_error(
+    monkeypatch: pytest.MonkeyPatch, producer: TransactionalProducer
+) -> None:
+    """A program whose successor had started ended with a ``SystemError``, which named no reason."""
+
+    def flush(_timeout_s: float) -> int:
+        inner = SystemError("code() returned a result with an exception set")
+        inner.__cause__ = KafkaException(KafkaError(KafkaError._FENCED))
+        raise SystemError("_on_delivery() returned a result with an exception set") from inner
+
+    monkeypatch.setattr(producer._producer, "flush", flush, raising=False)
+    with pytest.raises(BrokerError, match="another program has taken over as id; only one may run"):
+        producer.places()
