@@ -75,8 +75,8 @@ def test_killed_executor_of_the_writers_on_yarn_loses_nothing(hadoop: HadoopClus
     config = tmp_path / "write_shapes.yaml"
     shutil.copy(_ROOT / "conf" / "replay.yaml", config)
     # Spark takes a path without a scheme for one on HDFS.
-    files = {"path": f"file://{tmp_path}", "max_files_per_trigger": 2}
-    at_once = {"flush": "batch", "trigger": "available_now"}
+    files = {"path": f"file://{tmp_path}", "max_files_per_trigger": 3}
+    at_once = {"flush": "batch", "trigger": "available_now", "shape_groups": 4, "shuffle_partitions": 2}
     change_config(config, {"files": files, "storage": place, "write": at_once})
     driver = hadoop.submit(str(_ROOT / "jobs" / "write_shapes.py"), "--config", str(config), cwd=tmp_path)
 

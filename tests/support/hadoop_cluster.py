@@ -13,7 +13,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from flushtracker.jvm.ivy_jars import JarSet
 from flushtracker.jvm.java import check_java
-from tests.support.spark_cluster import DEADLINE_S, MARK, SPARK_HOME, SparkCluster
+from tests.support.spark_cluster import DEADLINE_S, FAST_START, MARK, SPARK_HOME, SparkCluster
 from tests.support.waiting import wait_until
 
 HADOOP_JARS: Final = JarSet(
@@ -92,6 +92,9 @@ class HadoopCluster(SparkCluster):
             "spark.executor.instances": "2",
             "spark.executor.memory": "700m",
             "spark.yarn.am.memory": "256m",
+            # The environment of this process does not reach the containers.
+            "spark.executor.extraJavaOptions": FAST_START,
+            "spark.yarn.am.extraJavaOptions": FAST_START,
         }
         return [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
 
