@@ -58,8 +58,10 @@ _SETTINGS: Final = {
     "log.cleaner.backoff.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "log.cleaner.dedupe.buffer.size": "16777216",
-    "broker.heartbeat.interval.ms": "300",
+    "broker.heartbeat.interval.ms": "700",
     "broker.session.timeout.ms": "2000",
+    # By default the controller writes a record that says nothing each half second.
+    "metadata.max.idle.interval.ms": "5000",
 }
 
 _LOGGER: Final = "-Dorg.slf4j.simpleLogger"
