@@ -58,4 +58,8 @@ class AppVersions:
         for action in actions:
             transaction = action.get("txn")
             if transaction is not None and transaction["appId"] in self._known:
-                self._known[transaction["appId"]] = transaction["version"]
+                version = transaction["version"]
+                # deltalake refuses another one when it opens the table, not when it updates it.
+                if type(version) is not int:
+                    raise TypeError(f"the version of an app transaction is {version!r}, not an integer")
+                self._known[transaction["appId"]] = version

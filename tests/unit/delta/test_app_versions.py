@@ -1,5 +1,6 @@
 """App transactions are asked for once, and then followed: on an object store, each commit read is a request."""
 
+import json
 from datetime import datetime, timezone
 from pathlib import Path
 from random import Random
@@ -52,6 +53,20 @@ def test_look_at_an_ack_reads_nothing_again_until_there_is_a_commit(tmp_path: Pa
     assert reader.last_ack(SOURCE) == 2
     assert reads == []
     assert reader.last_ack("other") == 7
+
+
+@pytest.mark.parametrize("version", ["x", True, None])
+def test_an_ack_that_is_no_integer_is_unreadable(tmp_path: Path, version: object) -> None:
+    """Also for a reader that has the table open: what only the next one refuses would end the thread that confirms."""
+    acks, reader = AckTable(str(tmp_path)), AckReader(str(tmp_path))
+    acks.fence_others()
+    acks.append(_ack(1))
+    assert reader.last_ack(SOURCE) == 1
+    log = tmp_path / "_delta_log"
+    following = len([*log.glob("*.json")])
+    (log / f"{following:020}.json").write_text(json.dumps({"txn": {"appId": SOURCE, "version": version}}) + "\n")
+    with pytest.raises(SinkError, match="cannot be read"):
+        reader.last_ack(SOURCE)
 
 
 @pytest.mark.parametrize("versions", [1, 4])
