@@ -36,6 +36,9 @@ _NOT_NOW: Final = NO_LEADER | {
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
 """What is about one topic or group, and may be over at the next look."""
+_NO_ANSWER: Final = _NOT_NOW | {KafkaError._TIMED_OUT}
+_LOOK_S: Final = 5.0
+"""How long leaders are asked at most: one of them may have gone, and all shapes wait."""
 _T = TypeVar("_T")
 Place = tuple[str, int]
 """A topic and the number of a partition."""
@@ -87,11 +90,11 @@ class GroupOffsets:
         if not places:
             return {}
         asked = {TopicPartition(*place): spec for place in places}
-        futures = self._client.list_offsets(asked, request_timeout=self._timeout_s)
+        futures = self._client.list_offsets(asked, request_timeout=min(self._timeout_s, _LOOK_S))
         found: dict[Place, int] = {}
         for of, future in futures.items():
             with suppress(_UnknownError):
-                offset = self._answer(future, ("topic", of.topic)).offset
+                offset = self._answer(future, ("topic", of.topic), _NO_ANSWER).offset
                 if offset < 0:
                     self._unanswered["topic", of.topic] = (
                         f"the leader of a partition of topic {of.topic} does not answer"
@@ -104,11 +107,12 @@ class GroupOffsets:
 
     def _note_leaderless(self, topics: Collection[str]) -> None:
         # A client may ask a broker that has just gone, and goes on to ask that one.
-        client, not_now = admin_client(self._config, self._errors), _NOT_NOW | {KafkaError._TIMED_OUT}
-        described = client.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout_s)
+        client = admin_client(self._config, self._errors)
+        asked = TopicCollection(sorted(topics))
+        described = client.describe_topics(asked, request_timeout=min(self._timeout_s, _LOOK_S))
         for topic, future in described.items():
             with suppress(_UnknownError):
-                if any(each.leader is None for each in self._answer(future, ("topic", topic), not_now).partitions):
+                if any(each.leader is None for each in self._answer(future, ("topic", topic), _NO_ANSWER).partitions):
                     self._unanswered["topic", topic] = f"a partition of topic {topic} has no leader"
 
     def _committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:

@@ -44,7 +44,6 @@ _OF_TOPIC: Final = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_EXCEPTION,
         KafkaError.INVALID_PARTITIONS,
-        KafkaError.INVALID_REPLICATION_FACTOR,
         KafkaError.INVALID_CONFIG,
         KafkaError.POLICY_VIOLATION,
     }
@@ -97,7 +96,7 @@ class TopicAdmin:
         return self._configs([topic])[topic].get(name, "unknown")
 
     def lacking_replicas(self, topics: Collection[str]) -> str | None:
-        """The first partition of these existing topics that accepts no records for lack of replicas, if any.
+        """The first partition of these existing topics that accepts no records for lack of a leader, or of replicas.
 
         Whoever may not read a topic's configuration cannot know how many it needs: the first one that lacks any.
 
@@ -108,6 +107,8 @@ class TopicAdmin:
         for name, found in self._answers(described, "described", "READ, WRITE or DESCRIBE").items():
             least = self._least_replicas(name)
             for partition in found.partitions:
+                if partition.leader is None:
+                    return f"partition {partition.id} of topic {name} has no leader; start the brokers that have it"
                 replicas, most = len(partition.isr), len(partition.replicas)
                 # A topic with fewer replicas needs only those.
                 if replicas < min(most if least is None else least, most):

@@ -162,7 +162,7 @@ def _feeding_shape(status: SinkStatus, shape: SinkShape, config_arguments: Seque
             command = shapes_command("resync", config_arguments, [shape.shape_id])
             remedy = f"give the shape another topic in sink.topics, and begin it again: {command}"
             yield Finding("others", "sink_lost", text, remedy, is_failure=True, exit_code=WRONG)
-        elif held_ms > _HOLDS_MS:
+        elif held_ms > _HOLDS_MS and shape.problem is None:
             text = f"shape {shape.shape_id} waits for the consumer group {each.group}, which has not committed for "
             text += f"{seconds_text(held_ms / 1000)} and has {each.unread:,} records of topic {shape.topic} to read"
             remedy = "start the sink that reads as that group, or see its log; or take the group out of sink.topics"

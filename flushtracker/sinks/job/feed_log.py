@@ -81,7 +81,7 @@ class FeedLog:
             (group.holds_since_ms, shape, group)
             for shape in shapes
             for group in shape.groups
-            if group.holds_since_ms is not None and at_ms - group.holds_since_ms >= _HOLDS_MS
+            if shape.problem is None and group.holds_since_ms is not None and at_ms - group.holds_since_ms >= _HOLDS_MS
         ]
         longest = nsmallest(_MOST_LISTED, found, key=itemgetter(0))
         for _, shape, group in longest:

@@ -303,6 +303,7 @@ class SinkFeeder:
         self._log.unanswered(sample.unanswered)
         for feed in unread:
             if ("topic", feed.topic) in sample.unanswered:
+                feed.not_answered()
                 continue
             committed = {group: _of(feed.topic, found) for group, found in sample.committed.items()}
             look = TopicLook(_of(feed.topic, sample.begins), committed, _of(feed.topic, sample.ends))

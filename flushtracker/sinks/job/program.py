@@ -1,11 +1,11 @@
 """``flushtracker sink``: the feeder as a program, from its arguments to its exit code."""
 
 import argparse
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 
 from flushtracker.config.streams import FLUSHES, SHAPE_CHANGES, SHAPES, SNAPSHOTS_TAKEN
-from flushtracker.errors import TopicLostError
+from flushtracker.errors import BrokerError, ConfigError, TopicLostError
 from flushtracker.events.topic_rules import TopicFacts, topic_faults
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     topics = _ready_topics(config, lost)
     with serving(config.status, live.read):
         while not stop.is_set():
-            with closing(SinkFeeder(config, topics, live, lost)) as feeder:
+            with closing(_feeder(config, topics, live, lost)) as feeder:
                 try:
                     feeder.run(stop.is_set)
                 except TopicLostError as error:
@@ -40,10 +40,30 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _feeder(
+    config: FeedConfig, topics: dict[str, TopicFacts], live: LiveSinkStatus, lost: dict[str, TopicLostError]
+) -> SinkFeeder:
+    """The next feeder. Kafka begins no transaction before the last one has ended in all topics that it wrote to.
+
+    Raises:
+        BrokerError: the brokers do not answer, or refuse something; a partition that lacks replicas is named.
+    """
+    try:
+        return SinkFeeder(config, topics, live, lost)
+    except BrokerError as error:
+        lacking = None
+        with suppress(BrokerError):
+            lacking = TopicAdmin(config.kafka).lacking_replicas(sorted(topics))
+        if lacking is None:
+            raise
+        raise BrokerError(f"{error}; its last transaction cannot end: {lacking}") from error
+
+
 def _ready_topics(config: FeedConfig, lost: dict[str, TopicLostError]) -> dict[str, TopicFacts]:
     """Each topic, after the missing ones are created, without those that are wrong or refused: they are ``lost``.
 
     Raises:
+        ConfigError: the topic of the state is wrong.
         BrokerError: the brokers do not answer, or refuse something else; the topic of the state is lost.
     """
     admin = TopicAdmin(config.kafka)
@@ -58,6 +78,8 @@ def _ready_topics(config: FeedConfig, lost: dict[str, TopicLostError]) -> dict[s
     found = {name: each for name, each in facts.items() if each is not None}
     for name, each in found.items():
         if faults := topic_faults(roles[name][0], each, **limits):
+            if name == config.state_topic:
+                raise ConfigError("; ".join(faults))
             lost[name] = TopicLostError("; ".join(faults), name)
     if config.state_topic in lost:
         raise lost[config.state_topic]

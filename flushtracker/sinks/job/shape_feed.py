@@ -155,6 +155,10 @@ class ShapeFeed:
             raise self._named(f"the brokers have not known it for {_ABSENT_S:.0f} s")
         return moved
 
+    def not_answered(self) -> None:
+        """Nothing is known of its topic now, so it has not been unknown to the brokers all the time."""
+        self._absent_since_s = None
+
     def _named(self, error: BrokerError | str) -> TopicLostError:
         return TopicLostError(f"topic {self.topic} of shape {self.shape_id!r}: {error}; {NEW_TOPIC}", self.topic)
 

@@ -33,7 +33,7 @@ class _Client:
     """
 
     def __init__(self, in_sync: int, least: str | None) -> None:
-        self._partition = SimpleNamespace(id=0, isr=[1, 2, 3][:in_sync], replicas=[1, 2, 3])
+        self._partition = SimpleNamespace(id=0, leader=1, isr=[1, 2, 3][:in_sync], replicas=[1, 2, 3])
         self._config: object = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
         if least is not None:
             self._config = {"": SimpleNamespace(name="min.insync.replicas", value=least)}
@@ -62,3 +62,12 @@ def test_writer_without_describe_configs_learns_why_nothing_is_confirmed(
     found = TopicAdmin(_CONFIG).lacking_replicas(["flushes"])
     begin = f"partition 0 of topic flushes has {in_sync} in-sync replicas"
     assert found == (None if expected is None else f"{begin}{expected}; start the brokers that have the others")
+
+
+def test_a_partition_without_a_leader_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica that was the last one in sync still counts as that."""
+    client = _Client(1, "1")
+    client._partition.leader = None
+    monkeypatch.setattr(topic_admin, "admin_client", lambda *_: client)
+    found = TopicAdmin(_CONFIG).lacking_replicas(["flushes"])
+    assert found == "partition 0 of topic flushes has no leader; start the brokers that have it"

@@ -209,6 +209,26 @@ def test_a_topic_without_a_leader_counts_nothing_and_its_shape_is_not_set_aside(
     assert len(sink.world.flushed) == 1
 
 
+def test_a_topic_that_is_unknown_now_and_then_is_not_set_aside(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a broker that has just started; then it has no leader for long: it was not unknown all the time."""
+    sink = Sink(monkeypatch)
+    table, entry = sink.entries(1)
+    sink.send(
+        TOPICS.shapes, table.to_json(), replace(entry, definition=replace(entry.definition, snapshot=False)).to_json()
+    )
+    sink.send(TOPICS.shape_changes, change(1, 100, 0).to_json())
+    topic = f"topic {name(1)}"
+    sink.world.gone.add(topic)
+    sink.world.run(2)
+    sink.world.unanswered["topic", topic] = "no leader"
+    sink.world.run(1)
+    sink.world.unanswered.clear()
+    sink.world.run(1)
+    assert "set aside" not in caplog.text
+
+
 def test_a_snapshot_that_takes_too_long_sets_its_shape_aside(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

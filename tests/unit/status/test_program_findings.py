@@ -246,6 +246,7 @@ def test_a_kafka_sink_names_the_group_that_holds_a_shape() -> None:
     text = "shape orders waits for the consumer group store, which has not committed for 40.0 s and has 1,200 records "
     text += f"of topic app.public.orders to read ({url})"
     assert problems(asked((url, feeding(NOW_MS, held_ms=40_000))))["sink_waits"] == (text, 0)
+    assert "sink_waits" not in problems(asked((url, feeding(NOW_MS, held_ms=40_000, problem="its topic is wrong"))))
 
 
 def test_records_that_a_group_cannot_read_any_more_are_wrong() -> None:
