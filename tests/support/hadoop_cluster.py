@@ -89,6 +89,8 @@ class HadoopCluster(SparkCluster):
         settings = {
             # Otherwise all of them would be copied to HDFS, for each application.
             "spark.yarn.jars": f"local:{SPARK_HOME}/jars/*",
+            # Its servlets are attached while YARN's filter is added, which sometimes ends the start of Spark 4.2.
+            "spark.ui.enabled": "false",
             "spark.executor.instances": "2",
             "spark.executor.memory": "700m",
             "spark.yarn.am.memory": "256m",
