@@ -15,7 +15,7 @@ from typing import Final
 from flushtracker.serve.turns import Turns
 
 STEP_S: Final = 0.05
-"""How long a step of a read stands back at most. Then it goes on for as long."""
+"""How long a step of a read stands back at most. Then it goes on for as long as it has waited."""
 TURN_S: Final = 0.5
 """How long a client does at most, before its read begins. Then clients go on for as long."""
 _AGAIN_S: Final = 0.002
@@ -88,12 +88,12 @@ class Precedence:
 
         def step() -> None:
             nonlocal goes_on_s
-            end_s = time.monotonic() + STEP_S
-            while end_s - STEP_S >= goes_on_s and (self._answers or self._is_looking()):
-                if time.monotonic() >= end_s:
-                    goes_on_s = end_s + STEP_S
-                    break
-                time.sleep(_AGAIN_S)
+            began_s = now_s = time.monotonic()
+            if began_s >= goes_on_s:
+                while now_s < began_s + STEP_S and (self._answers or self._is_looking()):
+                    time.sleep(_AGAIN_S)
+                    now_s = time.monotonic()
+                goes_on_s = now_s + (now_s - began_s)
             check()
 
         return step

@@ -3,10 +3,12 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from flushtracker.errors import PositionError
 from flushtracker.events.registry import Registry
+from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.serve.beginning import shown_to
 from flushtracker.serve.definition_cache import DefinitionCache
 from flushtracker.serve.definitions import Target
@@ -52,9 +54,7 @@ class ShapeLooks:
         target = await self._target(request.shape)
         seen = await self.look(target.shape_id, target.selection, fresh=fresh)
         # The look may be later than that of the registry.
-        if target.entry is not None and (
-            seen.found.entry is None or seen.found.entry.definition != target.entry.definition
-        ):
+        if target.entry is not None and not _are_alike(target.entry, seen.found.entry):
             raise UnavailableError(_CHANGED)
         return seen
 
@@ -112,3 +112,10 @@ class ShapeLooks:
             finally:
                 self._poller.drop(shape_id, changed, or_cut=True)
         return seen
+
+
+def _are_alike(one: ShapeEntry, other: ShapeEntry | None) -> bool:
+    """Whether two entries of a shape are of one incarnation: of that, only flushes and dependencies may change."""
+    if other is None or one.source != other.source:
+        return False
+    return one.definition == replace(other.definition, flush=one.definition.flush, depends_on=one.definition.depends_on)

@@ -28,7 +28,7 @@ Check = Callable[[], None]
 _T = TypeVar("_T")
 
 STEP_ROWS: Final = 500
-"""Rows that a read takes at once before it stands back for others."""
+"""Rows that a read converts at once. Where it judges rows, it stands back for others before each."""
 _JUDGE_S: Final = 0.5
 """How long a thread computes to find out whom changes concern: those who wait for it read next."""
 _MOST_KEPT: Final = 16 << 20

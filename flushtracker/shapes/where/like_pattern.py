@@ -4,10 +4,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, takewhile
+from itertools import takewhile
 
 _LITERAL = re.compile(r"\\.", re.DOTALL)
 """A character that ``re.escape`` has escaped."""
+_RUN = re.compile(r"\\.|\.{2,}", re.DOTALL)
+"""Such a character, or a run of wildcards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class LikePattern:
         flags = re.DOTALL | (re.IGNORECASE | re.ASCII if ignore_case else re.RegexFlag(0))
         # An escaped character is its own last character.
         prefix = "".join(piece[-1] for piece in takewhile(lambda piece: piece != ".", pieces[0]))
-        expressions = tuple(map(_joined, pieces))
+        # Clients' handles have a digest of these.
+        expressions = tuple("".join(piece) for piece in pieces)
         return cls(expressions, flags, len(pieces[-1]), "" if ignore_case else prefix)
 
     @property
@@ -68,22 +71,22 @@ class LikePattern:
 
     def matcher(self) -> Callable[[str], bool]:
         """Compile the pattern: the returned function returns whether a text matches."""
-        return partial(_matches, [re.compile(piece, self.flags) for piece in self.pieces], self.last_length)
+        return partial(_matches, [re.compile(with_runs(piece), self.flags) for piece in self.pieces], self.last_length)
 
     def matches(self, text: str) -> bool:
         """Whether one text matches; for many, use :meth:`matcher`."""
         return self.matcher()(text)
 
 
-def _joined(characters: Sequence[str]) -> str:
-    """The expression of a piece. Only a run of wildcards that is written as one is skipped in one step.
+def with_runs(piece: str) -> str:
+    r"""The expression of a piece with each run of wildcards as one, which a search skips in one step.
 
-    A search tries each place of a text, and no other thread runs meanwhile.
+    It tries each place of a text, and no other thread runs meanwhile.
+
+    >>> with_runs(r"...\..")
+    '.{3}\\..'
     """
-    runs = ((character, len([*run])) for character, run in groupby(characters))
-    return "".join(
-        f".{{{length}}}" if character == "." and length > 1 else character * length for character, length in runs
-    )
+    return _RUN.sub(lambda run: run[0] if run[0].startswith("\\") else f".{{{len(run[0])}}}", piece)
 
 
 def _matches(pieces: Sequence[re.Pattern[str]], last_length: int, text: str) -> bool:

@@ -102,7 +102,7 @@ def test_a_shape_that_may_lack_rows_is_no_parent() -> None:
 def test_a_shape_that_has_ended_is_still_that_of_its_definition() -> None:
     """So clients are told that it has ended, unless another shape contains the definition."""
     ended = replace(order_entry(shape("paid", "b")), removed_at=_ENDED)
-    assert target([ended, _TABLE], "b") == Target("paid")
+    assert target([ended, _TABLE], "b") == Target("paid", entry=ended)
     assert target([ended, order_entry(), _TABLE], "b").shape_id == "orders"
 
 

@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from flushtracker.events.registry import Registry
 from flushtracker.serve import precedence
 from flushtracker.serve.definition_cache import DefinitionCache
-from flushtracker.serve.definitions import Target
 from flushtracker.serve.on_demand.on_demand import OnDemand
 from flushtracker.serve.precedence import Precedence
 from flushtracker.serve.refusals import UnavailableError
@@ -55,6 +55,25 @@ async def test_clients_on_demand_go_on_once_the_others_are_answered() -> None:
     assert len(gone_on) < 5, "all in one turn of the event loop"
     await asyncio.gather(*waiting)
     assert gone_on == [0, 1, 2, 3, 4]
+
+
+def test_a_read_goes_on_for_as_long_as_it_stood_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after less than a step: it asks before each row, and would find the next answer in progress."""
+    now_s, rows = 0.0, 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    def row() -> None:
+        nonlocal now_s, rows
+        now_s, rows = now_s + 0.001, rows + 1
+
+    monkeypatch.setattr(precedence, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
+    step = Precedence(lambda: now_s % 0.044 < 0.040).standing_back(row)
+    while now_s < 4.0:
+        step()
+    assert rows > 1_800
 
 
 async def test_clients_on_demand_that_have_asked_before_stand_back_as_well() -> None:
@@ -229,4 +248,6 @@ async def test_a_definition_is_on_demand_unless_it_was_a_shape_s_when_last_looke
     assert on_demand() == [False, False, True]
     await cache.target(first, paid, 0.0)
     assert on_demand() == [False, True, True]
-    assert await cache.target(then, paid, 0.0) == Target("p")
+    found = await cache.target(then, paid, 0.0)
+    assert found is not None
+    assert (found.shape_id, found.selection) == ("p", None)
