@@ -1,12 +1,11 @@
 """``GroupOffsets``: where topics begin, what consumer groups have committed in them, and where they end."""
 
-from collections.abc import Collection, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
 
 from flushtracker.errors import BrokerError, TopicLostError
@@ -18,6 +17,7 @@ from flushtracker.kafka.client import (
     missing_acl,
 )
 from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.topic_reader import new_consumer
 
 _UNKNOWN: Final = frozenset(
     {
@@ -58,7 +58,10 @@ class SampledOffsets(NamedTuple):
 
 
 class GroupOffsets:
-    """Reads them with one client, whatever the number of topics and groups.
+    """Reads them with one client, and one for each group.
+
+    A group's commits are read by a consumer that never joins it: an ``AdminClient`` that is answered by a broker which
+    is not the group's coordinator any more ends the process (https://github.com/confluentinc/librdkafka/issues/5040).
 
     Raises:
         ConfigError: the client rejects its options.
@@ -68,6 +71,7 @@ class GroupOffsets:
         self._servers, self._timeout_s = config.bootstrap_servers, config.retry_timeout_ms / 1000
         self._config, self._errors = config, ClientErrors(config.options)
         self._client = admin_client(config, self._errors)
+        self._consumers: dict[str, Consumer] = {}
         self._unanswered: dict[Subject, str] = {}
 
     def sample(self, places: Mapping[str, Collection[Place]]) -> SampledOffsets:
@@ -81,6 +85,8 @@ class GroupOffsets:
         """
         self._unanswered = {}
         everywhere = sorted({place for read in places.values() for place in read})
+        for group in self._consumers.keys() - places.keys():
+            self._consumers.pop(group).close()
         committed = {group: self._committed(group, sorted(read)) for group, read in places.items()}
         begins = self._offsets(everywhere, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         ends = self._offsets(everywhere, OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -94,7 +100,7 @@ class GroupOffsets:
         found: dict[Place, int] = {}
         for of, future in futures.items():
             with suppress(_UnknownError):
-                offset = self._answer(future, ("topic", of.topic), _NO_ANSWER).offset
+                offset = self._answer(future.result, ("topic", of.topic), _NO_ANSWER).offset
                 if offset < 0:
                     self._unanswered["topic", of.topic] = (
                         f"the leader of a partition of topic {of.topic} does not answer"
@@ -112,21 +118,40 @@ class GroupOffsets:
         described = client.describe_topics(asked, request_timeout=min(self._timeout_s, _LOOK_S))
         for topic, future in described.items():
             with suppress(_UnknownError):
-                if any(each.leader is None for each in self._answer(future, ("topic", topic), _NO_ANSWER).partitions):
+                if any(
+                    each.leader is None for each in self._answer(future.result, ("topic", topic), _NO_ANSWER).partitions
+                ):
                     self._unanswered["topic", topic] = f"a partition of topic {topic} has no leader"
 
     def _committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
-        request = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in places])
-        (future,) = self._client.list_consumer_group_offsets([request], request_timeout=self._timeout_s).values()
+        subject: Subject = "group", group
+        # A consumer says only that it got no answer.
+        described = self._client.describe_consumer_groups([group], request_timeout=self._timeout_s)[group]
+        with suppress(_UnknownError):
+            self._answer(described.result, subject)
+        if subject in self._unanswered:
+            return {}
+        if group not in self._consumers:
+            settings = {"group.id": group}
+            self._consumers[group] = new_consumer(self._config, self._errors, settings, only_committed=False)
+        consumer = self._consumers[group]
+        # Serves what it reports of connections.
+        consumer.poll(0)
+        asked = [TopicPartition(*place) for place in places]
+        timeout_s = min(self._timeout_s, _LOOK_S)
         try:
-            found = self._answer(future, ("group", group)).topic_partitions
+            found = self._answer(lambda: consumer.committed(asked, timeout=timeout_s), subject, _NO_ANSWER)
         except _UnknownError:
             return {}
         return {(each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0}
 
-    def _answer(self, future: "Future[_T]", of: Subject, not_now: Collection[int] = _NOT_NOW) -> _T:
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+
+    def _answer(self, result: Callable[[], _T], of: Subject, not_now: Collection[int] = _NOT_NOW) -> _T:
         try:
-            return future.result()
+            return result()
         except KafkaException as exception:
             error, subject = kafka_error(exception), " ".join(of)
             reason = f"{self._errors.masked(error)}{missing_acl(error, 'DESCRIBE', subject)}"

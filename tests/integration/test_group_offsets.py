@@ -50,3 +50,16 @@ def test_a_topic_without_a_leader_is_named_and_a_deleted_one_is_not_there(
             found = look(leaderless, deleted, *others)
             assert (found.ends, set(found.unanswered)) == (ends, {waits})
         assert look(deleted) == SampledOffsets({}, {group: {}}, {})
+
+
+def test_a_group_of_brokers_that_have_had_none_is_waited_for(tmp_path: Path, topic_name: Callable[[str], str]) -> None:
+    """They create the topic of groups' offsets then. The answer of a broker that does not have it ended the process."""
+    with LocalBroker(tmp_path / "broker") as broker:
+        offsets = GroupOffsets(replace(streams_config(broker.bootstrap_servers, topic_name), retry_timeout_ms=3_000))
+        found = wait_until(lambda: _answered(offsets.sample({"group": [("topic", 0)]})), "an answer", 60)
+        assert found == SampledOffsets({}, {"group": {}}, {})
+        offsets.close()
+
+
+def _answered(found: SampledOffsets) -> SampledOffsets | None:
+    return None if found.unanswered else found

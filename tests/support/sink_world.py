@@ -163,6 +163,9 @@ class _Groups:
         ends = {place: self._world.ends[place[0]] for place in found}
         return SampledOffsets(dict.fromkeys(found, 0), dict.fromkeys(places, ends), ends, dict(self._world.unanswered))
 
+    def close(self) -> None:
+        pass
+
 
 class _Changes:
     def __init__(self, world: SinkWorld, positions: Mapping[int, int]) -> None:

@@ -120,7 +120,7 @@ class SinkFeeder:
             self._feed_batch(self._changes.records(_MOST_EVENTS, _WAIT_S))
 
     def close(self) -> None:
-        for each in (self._producer, self._notifier, self._changes):
+        for each in (self._producer, self._notifier, self._changes, self._groups):
             each.close()
 
     def _feed_all(self, entries: Iterable[ShapeEntry]) -> None:

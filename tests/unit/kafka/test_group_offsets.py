@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export it
 
 from flushtracker.events.topic_rules import Topics
@@ -39,12 +39,16 @@ class _Client:
             for name, code in (errors or {}).items()
         }
 
-    def list_consumer_group_offsets(self, requests: list[ConsumerGroupTopicPartitions], request_timeout: float) -> Any:  # noqa: ARG002
+    def describe_consumer_groups(self, groups: list[str], request_timeout: float) -> Any:  # noqa: ARG002
+        return {group: _done(self._errors.get(group, None)) for group in groups}
+
+    def poll(self, _timeout_s: float) -> None:
+        pass
+
+    def committed(self, _places: list[TopicPartition], timeout: float) -> Any:
+        assert timeout <= 5, "all shapes wait for a coordinator that has gone"
         self._begin = 4
-        (request,) = requests
-        found = [SimpleNamespace(topic="t", partition=0, offset=5, error=None)]
-        answer = SimpleNamespace(topic_partitions=found)
-        return {request.group_id: _done(self._errors.get(request.group_id, answer))}
+        return [SimpleNamespace(topic="t", partition=0, offset=5, error=None)]
 
     def list_offsets(self, asked: dict[TopicPartition, OffsetSpec], request_timeout: float) -> Any:
         assert request_timeout <= 5, "all shapes wait for a leader that has gone"
@@ -56,9 +60,14 @@ class _Client:
         return found
 
 
+def use(monkeypatch: pytest.MonkeyPatch, client: _Client) -> None:
+    monkeypatch.setattr(group_offsets, "admin_client", lambda *_: client)
+    monkeypatch.setattr(group_offsets, "new_consumer", lambda *_, **__: client)
+
+
 def test_what_was_deleted_before_a_group_has_committed_is_seen_with_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The beginnings were read first: the deleted records then counted as read."""
-    monkeypatch.setattr(group_offsets, "admin_client", lambda *_: _Client())
+    use(monkeypatch, _Client())
     assert GroupOffsets(_CONFIG).sample({"a": [("t", 0)]}) == SampledOffsets(
         begins={("t", 0): 4}, committed={"a": {("t", 0): 5}}, ends={("t", 0): 7}
     )
@@ -78,7 +87,7 @@ def test_a_topic_or_a_group_that_cannot_be_asked_is_left_out_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, of: Subject, code: int
 ) -> None:
     """The program ended, at each start, before it had fed any shape."""
-    monkeypatch.setattr(group_offsets, "admin_client", lambda *_: _Client({of[1]: code}))
+    use(monkeypatch, _Client({of[1]: code}))
     found = GroupOffsets(_CONFIG).sample({"a": [("t", 0)], "b": [("u", 0)]})
     assert found.unanswered.keys() == {of}
     assert " ".join(of) in found.unanswered[of]
