@@ -28,6 +28,7 @@ from tests.support.tail_servers import schema_of
 from tests.support.waiting import wait_until
 
 _DEADLINE_S = 180
+_NOT_READ = "tail cannot be read"
 
 
 @dataclass
@@ -85,7 +86,10 @@ def test_server_without_its_topic_says_so_and_serves(broker: Broker, tmp_path: P
     change_config(path, {"kafka": {"bootstrap_servers": broker.bootstrap_servers, "topic_prefix": "no"}})
     process = Process(path)
     assert process.process.stderr is not None
-    while "tail cannot be read" not in (line := process.process.stderr.readline()):
+    # It may come before the server listens.
+    line = next((each for each in process.lines if _NOT_READ in each), "")
+    while _NOT_READ not in line:
+        line = process.process.stderr.readline()
         assert line
     assert f"reason=topic no.shape_changes at {broker.bootstrap_servers} cannot be read: " in line
     assert line.endswith("; create it, or correct its name\n")
