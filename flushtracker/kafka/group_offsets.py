@@ -38,7 +38,7 @@ _NOT_NOW: Final = NO_LEADER | {
 """What is about one topic or group, and may be over at the next look."""
 _NO_ANSWER: Final = _NOT_NOW | {KafkaError._TIMED_OUT}
 _LOOK_S: Final = 5.0
-"""How long leaders are asked at most: one of them may have gone, and all shapes wait."""
+"""The longest wait for an answer of a leader or coordinator, which may be gone: all shapes wait meanwhile."""
 _T = TypeVar("_T")
 Place = tuple[str, int]
 """A topic and the number of a partition."""
@@ -112,30 +112,29 @@ class GroupOffsets:
         return found
 
     def _note_leaderless(self, topics: Collection[str]) -> None:
-        # A client may ask a broker that has just gone, and goes on to ask that one.
+        # A client that has known the leader may keep asking it after it is gone, so this is a new one.
         client = admin_client(self._config, self._errors)
         asked = TopicCollection(sorted(topics))
         described = client.describe_topics(asked, request_timeout=min(self._timeout_s, _LOOK_S))
         for topic, future in described.items():
             with suppress(_UnknownError):
-                if any(
-                    each.leader is None for each in self._answer(future.result, ("topic", topic), _NO_ANSWER).partitions
-                ):
+                found = self._answer(future.result, ("topic", topic), _NO_ANSWER)
+                if any(each.leader is None for each in found.partitions):
                     self._unanswered["topic", topic] = f"a partition of topic {topic} has no leader"
 
     def _committed(self, group: str, places: Collection[Place]) -> dict[Place, int]:
         subject: Subject = "group", group
-        # A consumer says only that it got no answer.
+        # Asked first for the reason of a failure: a consumer only times out.
         described = self._client.describe_consumer_groups([group], request_timeout=self._timeout_s)[group]
         with suppress(_UnknownError):
             self._answer(described.result, subject)
         if subject in self._unanswered:
             return {}
         if group not in self._consumers:
-            settings = {"group.id": group}
-            self._consumers[group] = new_consumer(self._config, self._errors, settings, only_committed=False)
+            own = {"group.id": group}
+            self._consumers[group] = new_consumer(self._config, self._errors, own, only_committed=False)
         consumer = self._consumers[group]
-        # Serves what it reports of connections.
+        # Runs its callbacks, such as that of errors.
         consumer.poll(0)
         asked = [TopicPartition(*place) for place in places]
         timeout_s = min(self._timeout_s, _LOOK_S)

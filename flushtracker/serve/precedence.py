@@ -15,7 +15,7 @@ from typing import Final
 from flushtracker.serve.turns import Turns
 
 STEP_S: Final = 0.05
-"""How long a step of a read stands back at most. Then it goes on for as long as it has waited."""
+"""The longest wait of a read before one step. The read then runs for as long as it has waited."""
 TURN_S: Final = 0.5
 """How long a client does at most, before its read begins. Then clients go on for as long."""
 _AGAIN_S: Final = 0.002

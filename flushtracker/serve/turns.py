@@ -51,7 +51,7 @@ class Turns:
             if not turn.done():
                 turn.set_result(None)
 
-        # No task, nor `asyncio.wait`: a request goes on in the turn of the loop that lets it through (`mark`).
+        # A task or `asyncio.wait` would resume the request in a later turn of the loop, after the marker of `mark`.
         gone.add_done_callback(leave)
         try:
             await turn

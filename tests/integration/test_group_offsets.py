@@ -1,4 +1,4 @@
-"""A look at the offsets of topics, some of which have no leader, and some of which are gone."""
+"""Reading offsets of topics of which some have no leader and some are deleted, and of groups on new brokers."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -162,7 +162,7 @@ def test_a_row_that_is_too_large_as_a_record_sets_only_its_shape_aside(sink: Sin
 
 
 def test_a_shape_gets_all_its_changes_after_its_topic_is_added(sink: SinkRig) -> None:
-    """Until then it holds the slot, and the other one goes on."""
+    """Until then it holds the slot, and the other shape continues."""
     begin_two_shapes(sink, "id int PRIMARY KEY", has_notes=False)
     sink.rig.execute_and_wait("INSERT INTO notes VALUES (1)", "INSERT INTO users VALUES (11, 'eu', 'new')")
     reads, _ = sink.groups
